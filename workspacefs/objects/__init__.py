@@ -1,0 +1,1 @@
+"""What is stored, as values: references, entries, tree nodes, chunk lists and commits."""
