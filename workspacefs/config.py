@@ -1,0 +1,70 @@
+"""Settings, and how they are read from the environment.
+
+Only entry points (the command line and the daemon's app.py) call this, with their own environment;
+nothing else in the product looks at one. This module must not know who uses a setting.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from workspacefs.statedir import StateDir
+
+STATE_DIR_VARIABLE: Final = "WORKSPACEFS_STATE_DIR"
+
+_DAEMON_VARIABLES: Final = frozenset(
+    ("HOME", "LANG", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER", "VIRTUAL_ENV")
+)
+_DAEMON_PREFIXES: Final = ("LC_", "PYTHON", "XDG_", "WORKSPACEFS_")
+
+
+class CommitDefaults(NamedTuple):
+    """Who a commit is said to come from when its flags do not say. Empty: not known."""
+
+    agent: str = ""
+    run: str = ""
+    tool_call: str = ""
+    model: str = ""
+
+
+_PROVENANCE_VARIABLES: Final = {
+    "agent": "WORKSPACEFS_AGENT",
+    "run": "WORKSPACEFS_RUN",
+    "tool_call": "WORKSPACEFS_TOOL_CALL",
+    "model": "WORKSPACEFS_MODEL",
+}
+
+
+def load_state_dir(environ: Mapping[str, str], flag: str | None = None) -> StateDir:
+    """Return the state directory: the flag, else the environment, else the XDG default."""
+    if flag:
+        return StateDir(os.path.abspath(os.path.expanduser(flag)))
+    if chosen := environ.get(STATE_DIR_VARIABLE):
+        return StateDir(os.path.abspath(chosen))
+    xdg = environ.get("XDG_STATE_HOME", "")
+    # Source: XDG Base Directory Specification 0.8: a path that is not absolute is ignored.
+    base = xdg if os.path.isabs(xdg) else os.path.expanduser("~/.local/state")
+    return StateDir(os.path.abspath(os.path.join(base, "workspacefs")))
+
+
+def load_commit_defaults(environ: Mapping[str, str]) -> CommitDefaults:
+    """Return what the environment says about who is at work."""
+    return CommitDefaults(
+        **{name: environ.get(variable, "") for name, variable in _PROVENANCE_VARIABLES.items()}
+    )
+
+
+def daemon_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the part of a caller's environment that a long-lived daemon may inherit.
+
+    A daemon outlives its caller and its /proc/PID/environ can be read: keys and tokens stay out,
+    and so does what describes one run of one agent.
+    """
+    return {
+        name: value
+        for name, value in environ.items()
+        if (name in _DAEMON_VARIABLES or name.startswith(_DAEMON_PREFIXES))
+        and name not in _PROVENANCE_VARIABLES.values()
+    }

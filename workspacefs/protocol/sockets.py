@@ -1,0 +1,90 @@
+"""Unix sockets with names of any length, and who is at the other end.
+
+Source: unix(7): sun_path holds 108 bytes; SO_PEERCRED gives pid, uid and gid of the peer.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Callable
+from typing import Final
+
+from workspacefs.errors import RefusedError
+
+SOCKET_MODE: Final = 0o600
+_SUN_PATH_MAX_BYTES: Final = 107
+_UCRED: Final = struct.Struct("3i")
+
+
+def listen_unix(path: str, *, backlog: int = 64) -> socket.socket:
+    """Return a socket that listens at `path`, which only we may use; replaces a dead one there.
+
+    The caller holds whatever lock says that nobody living listens at `path`.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        # The mode must be right from the first moment: a listener cannot be closed again.
+        old_mask = os.umask(0o177)
+        try:
+            _with_short_name(path, listener.bind)
+        finally:
+            os.umask(old_mask)
+        listener.listen(backlog)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def connect_unix(path: str, *, timeout_s: float) -> socket.socket:
+    """Return a socket connected to the listener at `path`, who must be of our own account.
+
+    Raises:
+        OSError: Nobody listens there.
+        RefusedError: Someone else's process does.
+    """
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(timeout_s)
+        _with_short_name(path, connection.connect)
+        check_peer(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def check_peer(connection: socket.socket) -> int:
+    """Return the pid of the peer if it runs under our own account.
+
+    Raises:
+        RefusedError: It does not.
+    """
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    pid, uid, _gid = _UCRED.unpack(found)
+    if uid != os.geteuid():
+        raise RefusedError(
+            f"the process at the other end of the socket runs as user {uid}, not as ours "
+            f"({os.geteuid()})",
+            kind="peer.foreign",
+            uid=uid,
+        )
+    return int(pid)
+
+
+def _with_short_name(path: str, use: Callable[[str | bytes], object]) -> None:
+    raw = os.fsencode(path)
+    if len(raw) <= _SUN_PATH_MAX_BYTES:
+        use(raw)
+        return
+    directory = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        use(f"/proc/self/fd/{directory}/".encode() + os.path.basename(raw))
+    finally:
+        os.close(directory)
