@@ -1,0 +1,1 @@
+"""Directories as Merkle B-trees: build, edit, look up, walk and compare."""
