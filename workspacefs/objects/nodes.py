@@ -109,6 +109,10 @@ class LeafNode:
         for index in range(start, len(self.names)):
             yield self.entry(index)
 
+    def is_same_row(self, index: int, other: LeafNode, other_index: int) -> bool:
+        """Tell whether two rows are equal, without building entries."""
+        return self._rows[index] == other._rows[other_index]
+
     def kinds(self) -> list[tuple[bytes, int, FileId]]:
         """Return (name, mode, file id) of all rows without building entries."""
         return [(row[0], row[1], row[7]) for row in self._rows]  # type: ignore[misc]
