@@ -1,0 +1,1 @@
+"""Cutting file content into chunks."""

@@ -1,0 +1,115 @@
+"""Cutting a file of any size with bounded memory.
+
+The result is a function of content, size and parameters alone: not of how the file is read.
+
+Source: FastCDC, Xia et al., "The Design of Fast Content Defined Chunking for Data Deduplication",
+IEEE TPDS 2020, as pyfastcdc implements it (normalization level 1, no seed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Final, Protocol
+
+from pyfastcdc import FastCDC
+
+from workspacefs.chunking.paged import is_paged
+from workspacefs.chunking.parameters import MIB, ChunkParameters
+
+_WINDOW_MIN_BYTES: Final = 4 * MIB
+
+
+class ReadRange(Protocol):
+    """Reads a range of the file that is cut."""
+
+    def __call__(self, offset: int, length: int, /) -> bytes:
+        """Return `length` bytes at `offset`; fewer only if the file ends there."""
+        ...
+
+
+def iter_chunks(
+    read: ReadRange,
+    size_bytes: int,
+    params: ChunkParameters,
+    *,
+    is_zero: Callable[[int, int], bool] | None = None,
+) -> Iterator[bytes | memoryview]:
+    """Yield the chunks of a file in order; none if it is empty.
+
+    Args:
+        read: Called in ascending order of offset. A short answer ends the file there.
+        size_bytes: Size of the file; what lies behind is not read.
+        params: Where to cut.
+        is_zero: Tells of a range (offset, length), without reading it, that it is all zeros; False
+            when not known. Saves reading and cutting holes; never changes the chunks.
+
+    Yields:
+        Chunks that the caller may keep. Views share a window of at most 32 MiB. Chunks of zeros
+        that were not read are `zeros(length)`.
+    """
+    if size_bytes == 0:
+        return
+    if size_bytes <= params.whole_max_bytes:
+        if whole := read(0, size_bytes):
+            yield whole
+        return
+    if is_paged(read(0, 4096)):
+        yield from _pages(read, size_bytes, params.page_bytes_for(size_bytes), is_zero)
+    else:
+        yield from _content_defined(read, size_bytes, params.avg_bytes_for(size_bytes), is_zero)
+
+
+@lru_cache(maxsize=4)
+def zeros(length: int) -> bytes:
+    """Return that many zero bytes; the same object again for recent lengths."""
+    return bytes(length)
+
+
+def _pages(
+    read: ReadRange, size_bytes: int, page_bytes: int, is_zero: Callable[[int, int], bool] | None
+) -> Iterator[bytes | memoryview]:
+    for offset in range(0, size_bytes, page_bytes):
+        length = min(page_bytes, size_bytes - offset)
+        if is_zero and is_zero(offset, length):
+            yield zeros(length)
+            continue
+        page = read(offset, length)
+        if page:
+            yield page
+        if len(page) < length:
+            return
+
+
+def _content_defined(
+    read: ReadRange, size_bytes: int, avg_bytes: int, is_zero: Callable[[int, int], bool] | None
+) -> Iterator[bytes | memoryview]:
+    cutter = FastCDC(avg_bytes, min_size=avg_bytes // 4, max_size=avg_bytes * 4)
+    max_bytes = avg_bytes * 4
+    window_bytes = max(_WINDOW_MIN_BYTES, 4 * max_bytes)
+    at = 0  # where the next chunk begins
+    rest = b""  # bytes read from there on
+    while at < size_bytes:
+        # A run of zeros is cut at the largest chunk: the rolling hash of zeros never matches.
+        while is_zero and at + max_bytes < size_bytes and is_zero(at, max_bytes):
+            yield zeros(max_bytes)
+            at += max_bytes
+            rest = rest[max_bytes:]
+        wanted = min(window_bytes, size_bytes - at)
+        fresh = read(at + len(rest), wanted - len(rest)) if wanted > len(rest) else b""
+        window = rest + fresh if rest else fresh
+        is_last = len(window) < wanted or at + len(window) >= size_bytes
+        view = memoryview(window)
+        used = 0
+        for chunk in cutter.cut_buf(window):
+            end = used + chunk.length
+            if end == len(window) and not is_last:
+                break  # cut by the window, not by content: decide with more in sight
+            yield view[used:end]
+            used = end
+            if is_zero and is_zero(at + used, max_bytes):
+                break
+        at += used
+        rest = window[used:]
+        if is_last and not rest:
+            return
