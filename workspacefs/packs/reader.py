@@ -1,0 +1,240 @@
+"""Reading objects: from memory, or by their locators, verified against their ids every time.
+
+What fails verification is fetched once more, then looked up in the tables of the packs, and only
+then reported as damage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from workspacefs.backend.contract import Backend
+from workspacefs.errors import IntegrityError, KeyAbsentError
+from workspacefs.ids import PackId, chunk_id_of, chunk_list_id_of, commit_id_of, node_id_of
+from workspacefs.objects.chunk_lists import decode_chunk_list
+from workspacefs.objects.commits import Commit, decode_commit
+from workspacefs.objects.nodes import Node, decode_node
+from workspacefs.objects.refs import ChunkRef, Locator, Ref
+from workspacefs.packs.caches import BoundedCache
+from workspacefs.packs.frames import FRAME_HEADER_BYTES, FRAME_MAX_BYTES, RunKind, decode_frame
+from workspacefs.packs.index import PackIndex
+from workspacefs.packs.records import decode_locators, split_record
+from workspacefs.packs.table import pack_key
+
+_T = TypeVar("_T")
+_MIB: Final = 1024 * 1024
+_DECODED_FACTOR: Final = 7
+"""A decoded node or chunk list takes about so many times the bytes of its body."""
+_HEALED_BYTES: Final = 400
+"""Memory of one corrected locator."""
+
+_Record = tuple[bytes, Sequence[Locator | None]]
+
+
+class ObjectStore:
+    """Objects of the packs in `backend`. Thread-safe; must not be used across a fork.
+
+    `load_` reads from the backend what memory does not hold; `peek_` never does, and answers
+    None instead.
+
+    Args:
+        cache_bytes: For decompressed frames.
+        decoded_cache_bytes: For decoded nodes and chunk lists, by an estimate of their memory.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        cache_bytes: int = 64 * _MIB,
+        decoded_cache_bytes: int = 64 * _MIB,
+    ) -> None:
+        self._backend = backend
+        self._index = PackIndex(backend)
+        self._frames: BoundedCache[tuple[object, ...], bytes] = BoundedCache(cache_bytes)
+        self._nodes: BoundedCache[bytes, Node] = BoundedCache(decoded_cache_bytes)
+        self._chunk_lists: BoundedCache[bytes, tuple[ChunkRef, ...]] = BoundedCache(
+            decoded_cache_bytes
+        )
+        self._healed: BoundedCache[bytes, Locator] = BoundedCache(8 * _MIB)
+
+    def load_chunk(self, ref: ChunkRef) -> bytes:
+        """Return the plain bytes of a chunk.
+
+        Raises:
+            IntegrityError: They are missing or damaged; the message names the pack.
+        """
+        locator = ref.locator
+        if locator is not None:
+            plain = self._frames.find(locator[:2])
+            if plain is not None:
+                chunk = _chunk_in(plain, locator, ref)
+                if chunk is not None:
+                    return chunk
+        return self._load(ref, RunKind.DATA, "chunk", lambda run, at: _chunk_in(run, at, ref))
+
+    def peek_chunk(self, ref: ChunkRef) -> bytes | None:
+        """Return the plain bytes of a chunk if its frame is in memory; no input or output."""
+        locator = ref.locator
+        if locator is not None:
+            plain = self._frames.find(locator[:2])
+            if plain is not None:
+                return _chunk_in(plain, locator, ref)
+        locator = self._healed.find(ref.id)
+        if locator is None:
+            return None
+        plain = self._frames.find(locator[:2])
+        return None if plain is None else _chunk_in(plain, locator, ref)
+
+    def load_node(self, ref: Ref) -> Node:
+        """Return a tree node, decoded.
+
+        Raises:
+            IntegrityError: It is missing or damaged; the message names the pack.
+        """
+        node = self._nodes.find(ref.id)
+        if node is None:
+            body, locators = self._load_record(ref, "tree node", node_id_of)
+            node = decode_node(body, locators, what=_name_of("tree node", ref))
+            self._nodes.add(ref.id, node, _DECODED_FACTOR * len(body) + 1000)
+        return node
+
+    def peek_node(self, ref: Ref) -> Node | None:
+        """Return a tree node if it is in memory, decoded; no input or output."""
+        return self._nodes.find(ref.id)
+
+    def load_chunk_list(self, ref: Ref) -> tuple[ChunkRef, ...]:
+        """Return the chunks of a chunk list, in order.
+
+        Raises:
+            IntegrityError: It is missing or damaged; the message names the pack.
+        """
+        chunks = self._chunk_lists.find(ref.id)
+        if chunks is None:
+            body, locators = self._load_record(ref, "chunk list", chunk_list_id_of)
+            chunks = decode_chunk_list(body, locators, what=_name_of("chunk list", ref))
+            self._chunk_lists.add(ref.id, chunks, _DECODED_FACTOR * len(body) + 1000)
+        return chunks
+
+    def peek_chunk_list(self, ref: Ref) -> tuple[ChunkRef, ...] | None:
+        """Return the chunks of a chunk list if it is in memory; no input or output."""
+        return self._chunk_lists.find(ref.id)
+
+    def load_commit(self, ref: Ref) -> Commit:
+        """Return a commit.
+
+        Raises:
+            IntegrityError: It is missing or damaged; the message names the pack.
+        """
+        body, locators = self._load_record(ref, "commit", commit_id_of)
+        return decode_commit(body, locators, what=_name_of("commit", ref))
+
+    def load_commit_record(self, ref: Ref) -> tuple[bytes, tuple[Locator | None, ...]]:
+        """Return the body of a commit and the locators of its references, in body order.
+
+        Raises:
+            IntegrityError: It is missing or damaged; the message names the pack.
+        """
+        body, locators = self._load_record(ref, "commit", commit_id_of)
+        return body, tuple(locators)
+
+    def locate(self, object_id: bytes) -> Locator | None:
+        """Return where an object lies by the tables of the packs, or None. Slow."""
+        return self._index.find(object_id)
+
+    def drop_caches(self) -> None:
+        """Forget all that is in memory."""
+        for cache in (self._frames, self._nodes, self._chunk_lists, self._healed):
+            cache.clear()
+
+    def _load_record(self, ref: Ref, noun: str, id_of: Callable[[bytes], bytes]) -> _Record:
+        def record_in(plain: bytes, locator: Locator) -> _Record | None:
+            found = split_record(plain, locator)
+            if found is None or id_of(found[0]) != ref.id:
+                return None
+            return found[0], decode_locators(found[1], locator, what=_name_of(noun, ref))
+
+        return self._load(ref, RunKind.META, noun, record_in)
+
+    def _load(
+        self, ref: Ref, run: RunKind, noun: str, extract: Callable[[bytes, Locator], _T | None]
+    ) -> _T:
+        """Return what `extract` finds where `ref` lies; it answers None to what does not verify."""
+        problem: IntegrityError | None = None
+        for locator in self._candidates(ref):
+            plain = self._frames.find(locator[:2])
+            if plain is not None and (found := extract(plain, locator)) is not None:
+                return found
+            self._frames.drop(locator[:2])
+            for _ in range(2):  # a wrong answer may be an accident of the way
+                try:
+                    plain = self._fetch(locator, run)
+                    found = extract(plain, locator)
+                except IntegrityError as exc:
+                    problem = problem or exc
+                    continue
+                if found is not None:
+                    self._frames.add(locator[:2], plain, len(plain) + 200)
+                    if locator is not ref.locator:
+                        self._healed.add(ref.id, locator, _HEALED_BYTES)
+                    return found
+            self._healed.drop(ref.id)
+        raise self._damage(ref, noun, problem) from problem
+
+    def _candidates(self, ref: Ref) -> Iterator[Locator]:
+        """Yield where `ref` may lie, the likeliest first; searches only when asked for more."""
+        healed = self._healed.find(ref.id)
+        tried: set[Locator] = set()
+        for locator in (healed, ref.locator):
+            if locator is not None and _is_sane(locator) and locator not in tried:
+                tried.add(locator)
+                yield locator
+        avoid: set[PackId] = set()
+        while (found := self._index.find(ref.id, avoid=frozenset(avoid))) is not None:
+            avoid.add(found.pack_id)
+            if _is_sane(found) and found not in tried:
+                yield found
+
+    def _fetch(self, locator: Locator, run: RunKind) -> bytes:
+        key = pack_key(locator.pack_id)
+        try:
+            stored = self._backend.get(key, offset=locator.frame_offset, length=locator.frame_bytes)
+        except KeyAbsentError as exc:
+            raise IntegrityError(
+                f"{key} is missing, though a reference names it", kind="pack.missing", pack=key
+            ) from exc
+        return decode_frame(stored, run, what=f"the frame at {locator.frame_offset} of {key}")
+
+    def _damage(self, ref: Ref, noun: str, problem: IntegrityError | None) -> IntegrityError:
+        key = None if ref.locator is None else pack_key(ref.locator.pack_id)
+        where = "no pack that can be read" if key is None else key
+        reason = f": {problem}" if problem is not None else ""
+        return IntegrityError(
+            f"{where} does not hold what it should{reason} ({_name_of(noun, ref)})"
+            if key is not None
+            else f"{where} holds {_name_of(noun, ref)}{reason}",
+            kind=problem.kind if problem is not None else "object.missing",
+            pack=key,
+            id=ref.id.hex(),
+        )
+
+
+def _chunk_in(plain: bytes, locator: Locator, ref: ChunkRef) -> bytes | None:
+    start = locator[3]
+    chunk = plain[start : start + ref.size_bytes]
+    return chunk if chunk_id_of(chunk) == ref.id else None
+
+
+def _is_sane(locator: Locator) -> bool:
+    """Tell whether a locator may be followed: what stands in the store may be forged."""
+    return (
+        0 <= locator.frame_offset < 1 << 62
+        and FRAME_HEADER_BYTES <= locator.frame_bytes <= FRAME_MAX_BYTES
+        and locator.inner_offset >= 0
+        and locator.inner_bytes >= 0
+    )
+
+
+def _name_of(noun: str, ref: Ref) -> str:
+    return f"{noun} {ref.id.hex()[:12]}"
