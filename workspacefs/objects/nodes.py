@@ -284,7 +284,9 @@ def _content_of(
             0 < len(data) == size <= _LINK_TARGET_MAX_BYTES and b"\0" not in data
         ):
             return data
-        case ((stat.S_IFCHR | stat.S_IFBLK), int(number)) if 0 <= number < 1 << 32 and size == 0:
+        case ((stat.S_IFCHR | stat.S_IFBLK), int(number)) if (
+            type(number) is int and 0 <= number < 1 << 32 and size == 0
+        ):
             return Device(number)
         case stat.S_IFDIR, [root, *counts] if len(counts) == 4 and size == 0:
             if root is not None and not _is_id(root):
