@@ -1,0 +1,191 @@
+"""Reading and moving refs; what to do when the answer to a write was lost.
+
+Source: the write id read-back of DESIGN section 3: our id there is success, another's is a lost
+race, no answer is "unknown" and never guessed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from workspacefs.backend.contract import Backend, Version
+from workspacefs.clock import Clock
+from workspacefs.errors import KeyAbsentError, NotFoundError, UnavailableError
+from workspacefs.names import check_ref_name
+from workspacefs.refs.record import RefKind, RefRecord, decode_ref, encode_ref, list_names
+
+_PREFIXES: Final = {
+    RefKind.BRANCH: "refs/branches/",
+    RefKind.TAG: "refs/tags/",
+    RefKind.SESSION: "refs/sessions/",
+}
+_PLURALS: Final = {
+    RefKind.BRANCH: "branches",
+    RefKind.TAG: "tags",
+    RefKind.SESSION: "sessions",
+}
+_SLASH: Final = ","
+"""Stands for / in keys: no ref name has a comma, so that a and a/b can both be keys."""
+_ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The ref holds `record` now, under `version`; survives power loss."""
+
+    record: RefRecord
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """Someone else moved the ref first; nothing of ours is in it. None: there is no such ref.
+
+    After a lost answer `current` may stand on top of our write: its history then has our commit.
+    """
+
+    current: RefRecord | None
+    version: Version | None
+
+
+class Refs:
+    """The refs of one workspace. Thread-safe; caches nothing."""
+
+    def __init__(self, backend: Backend, clock: Clock) -> None:
+        self._backend = backend
+        self._clock = clock
+
+    def find(self, kind: RefKind, name: str) -> tuple[RefRecord, Version] | None:
+        """Return what a ref holds and the token to replace it by, or None.
+
+        Raises:
+            IntegrityError: The stored value is damaged; the message names its key.
+            UsageError: No ref may have such a name.
+        """
+        key = ref_key(kind, name)
+        try:
+            value, version = self._backend.get_versioned(key)
+        except KeyAbsentError:
+            return None
+        return decode_ref(value, key=key), version
+
+    def get(self, kind: RefKind, name: str) -> tuple[RefRecord, Version]:
+        """Return what a ref holds and the token to replace it by.
+
+        Raises:
+            NotFoundError: There is none; the message lists near names.
+            IntegrityError: The stored value is damaged; the message names its key.
+        """
+        found = self.find(kind, name)
+        if found is None:
+            raise self._absent(kind, name)
+        return found
+
+    def iter_names(self, kind: RefKind) -> Iterator[str]:
+        """Yield the names of all refs of a kind, in the order of their keys."""
+        prefix = _PREFIXES[kind]
+        for info in self._backend.iter_keys(prefix):
+            yield info.key[len(prefix) :].replace(_SLASH, "/")
+
+    def iter(self, kind: RefKind) -> Iterator[tuple[str, RefRecord]]:
+        """Yield name and record of all refs of a kind, in the order of their keys.
+
+        Raises:
+            IntegrityError: A value is damaged; the message names its key.
+        """
+        for name in self.iter_names(kind):
+            found = self.find(kind, name)
+            if found is not None:  # else deleted meanwhile
+                yield name, found[0]
+
+    def compare_and_swap(
+        self, kind: RefKind, name: str, *, expected: Version | None, new: RefRecord
+    ) -> Moved | Stale:
+        """Make a ref hold `new` if it holds just the value of `expected` (None: if it is absent).
+
+        Time and, unless given, write id are filled in. A lost answer is found out by reading
+        back; a write that did not arrive is sent again under the same condition.
+
+        Raises:
+            UnavailableError: The store does not say whether the ref moved (kind "ref.unknown"):
+                read it later and compare write ids.
+            NoSpaceError: The store is full; the ref did not move.
+        """
+        key = ref_key(kind, name)
+        new = replace(
+            new,
+            write_id=new.write_id or secrets.token_hex(16),
+            moved_at_ns=self._clock.now_ns(),
+        )
+        data = encode_ref(new)
+        problem: UnavailableError | None = None
+        for _ in range(_ATTEMPTS):
+            try:
+                version = self._write(key, data, expected)
+            except UnavailableError as exc:
+                problem = exc
+                version = None
+            if version is not None:
+                return Moved(new, version)
+            answer = self._read_back(kind, name, new, problem)
+            # Unchanged after a lost answer: the write did not arrive, or not yet. It may be sent
+            # again, since at most one of the two can meet the condition.
+            if isinstance(answer, Moved) or problem is None or answer.version != expected:
+                return answer
+        raise self._unknown(kind, name, new) from problem
+
+    def delete(self, kind: RefKind, name: str) -> None:
+        """Remove a ref, whatever it holds, if it is there."""
+        self._backend.delete(ref_key(kind, name))
+
+    def _write(self, key: str, data: bytes, expected: Version | None) -> Version | None:
+        if expected is None:
+            return self._backend.put_if_absent(key, data)
+        return self._backend.put_if_version(key, data, expected)
+
+    def _read_back(
+        self, kind: RefKind, name: str, new: RefRecord, problem: UnavailableError | None
+    ) -> Moved | Stale:
+        try:
+            found = self.find(kind, name)
+        except UnavailableError as exc:
+            raise self._unknown(kind, name, new) from (problem or exc)
+        if found is None:
+            return Stale(None, None)
+        record, version = found
+        return Moved(new, version) if record.write_id == new.write_id else Stale(record, version)
+
+    def _unknown(self, kind: RefKind, name: str, new: RefRecord) -> UnavailableError:
+        return UnavailableError(
+            f"the store did not say whether {kind.value} {name} moved; look at it when the store "
+            "answers again, before you retry",
+            kind="ref.unknown",
+            ref=name,
+            write_id=new.write_id,
+        )
+
+    def _absent(self, kind: RefKind, name: str) -> NotFoundError:
+        names = list(self.iter_names(kind))
+        near = difflib.get_close_matches(name, names, n=5, cutoff=0.5)
+        if near:
+            hint = f"did you mean {list_names(near)}?"
+        elif names:
+            hint = f"there are: {list_names(names)}"
+        else:
+            hint = f"there are no {_PLURALS[kind]} yet"
+        return NotFoundError(
+            f"no {kind.value} is called {name}; {hint}", kind="ref.absent", ref=name
+        )
+
+
+def ref_key(kind: RefKind, name: str) -> str:
+    """Return the key under which a ref is stored.
+
+    Raises:
+        UsageError: No ref may have such a name.
+    """
+    return _PREFIXES[kind] + check_ref_name(name, what=kind.value).replace("/", _SLASH)
