@@ -16,6 +16,8 @@ from workspacefs.errors import UsageError
 Version = NewType("Version", str)
 """Opaque token of one value of one key; equal tokens of a key mean equal values."""
 
+STORE_DENIED: Final = "store.denied"
+"""Kind of an UnavailableError: the store answered that we may not; nothing was changed."""
 KEY_MAX_CHARS: Final = 900
 KEY_PART_MAX_CHARS: Final = 240
 _KEY_PART: Final = r"[A-Za-z0-9_][A-Za-z0-9._,+@=-]*"

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from workspacefs.backend.contract import STORE_DENIED
 from workspacefs.errors import NoSpaceError, UnavailableError, WorkspaceError
 
 _IOV_MAX: Final = 1024
@@ -38,7 +39,7 @@ def disk_error(exc: OSError, action: str, path: Path) -> WorkspaceError:
         return UnavailableError(
             f"cannot {action} {path}: {reason}; run as the user who owns the store, "
             "or give this user read and write permission on it",
-            kind="store.denied",
+            kind=STORE_DENIED,
             path=str(path),
         )
     return UnavailableError(f"cannot {action} {path}: {reason}", kind="store.disk", path=str(path))

@@ -12,9 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from workspacefs.backend.contract import Backend, Version
+from workspacefs.backend.contract import STORE_DENIED, Backend, Version
 from workspacefs.clock import Clock
-from workspacefs.errors import KeyAbsentError, NotFoundError, UnavailableError
+from workspacefs.errors import (
+    IntegrityError,
+    KeyAbsentError,
+    NotFoundError,
+    UnavailableError,
+    UsageError,
+)
 from workspacefs.names import check_ref_name
 from workspacefs.refs.record import RefKind, RefRecord, decode_ref, encode_ref, list_names
 
@@ -86,10 +92,21 @@ class Refs:
         return found
 
     def iter_names(self, kind: RefKind) -> Iterator[str]:
-        """Yield the names of all refs of a kind, in the order of their keys."""
+        """Yield the names of all refs of a kind, in the order of their keys.
+
+        Raises:
+            IntegrityError: A key stands for no name that a ref may have.
+        """
         prefix = _PREFIXES[kind]
         for info in self._backend.iter_keys(prefix):
-            yield info.key[len(prefix) :].replace(_SLASH, "/")
+            name = info.key[len(prefix) :].replace(_SLASH, "/")
+            try:
+                key = ref_key(kind, name)
+            except UsageError as exc:
+                raise _foreign(info.key) from exc
+            if key != info.key:
+                raise _foreign(info.key)
+            yield name
 
     def iter(self, kind: RefKind) -> Iterator[tuple[str, RefRecord]]:
         """Yield name and record of all refs of a kind, in the order of their keys.
@@ -127,6 +144,8 @@ class Refs:
             try:
                 version = self._write(key, data, expected)
             except UnavailableError as exc:
+                if exc.kind == STORE_DENIED:
+                    raise  # an answer, and a clear one: nothing was written
                 problem = exc
                 version = None
             if version is not None:
@@ -180,6 +199,10 @@ class Refs:
         return NotFoundError(
             f"no {kind.value} is called {name}; {hint}", kind="ref.absent", ref=name
         )
+
+
+def _foreign(key: str) -> IntegrityError:
+    return IntegrityError(f"{key} is no key of a ref", kind="ref.damaged", key=key)
 
 
 def ref_key(kind: RefKind, name: str) -> str:
