@@ -7,7 +7,6 @@ so an edited tree is the built tree by construction.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain, islice
 
 from workspacefs.errors import RefusedError
 from workspacefs.names import are_file_names_in_order
@@ -30,19 +29,46 @@ def build_directory(entries: Iterable[Entry], sink: NodeSink, params: TreeParame
     Raises:
         RefusedError: A node would be too large to be read again.
     """
-    rest = iter(entries)
-    first = list(islice(rest, params.single_leaf_max + 1))
-    if not first:
-        return Subtree()
-    if len(first) <= params.single_leaf_max:
-        item = write_leaf(first, sink)
-        return Subtree(item.ref, item.totals)
-    builder = TreeBuilder(sink, params)
-    for entry in chain(first, rest):
-        builder.add_entry(entry)
-    top, _ = builder.finish()
-    assert top is not None
-    return Subtree(top.ref, top.totals)
+    directory = DirectoryWriter(sink, params)
+    for entry in entries:
+        directory.add(entry)
+    return directory.finish()
+
+
+class DirectoryWriter:
+    """Takes the entries of one directory one by one, in ascending order of name.
+
+    Holds at most `single_leaf_max` entries and one open node per level.
+    """
+
+    def __init__(self, sink: NodeSink, params: TreeParameters) -> None:
+        self._sink = sink
+        self._params = params
+        self._few: list[Entry] = []
+        self._many: TreeBuilder | None = None
+
+    def add(self, entry: Entry) -> None:
+        """Append one entry; its name is greater than all before it."""
+        if self._many is not None:
+            self._many.add_entry(entry)
+            return
+        self._few.append(entry)
+        if len(self._few) > self._params.single_leaf_max:
+            self._many = TreeBuilder(self._sink, self._params)
+            for early in self._few:
+                self._many.add_entry(early)
+            self._few = []
+
+    def finish(self) -> Subtree:
+        """Write what is left; return what the directory's entry shall hold. Call once."""
+        if self._many is None:
+            if not self._few:
+                return Subtree()
+            top: BranchItem | None = write_leaf(self._few, self._sink)
+        else:
+            top, _ = self._many.finish()
+        assert top is not None
+        return Subtree(top.ref, top.totals)
 
 
 class TreeBuilder:

@@ -1,0 +1,1 @@
+"""Whole workspaces: create, open, import, publish, export, read history. Synchronous, silent."""
