@@ -358,8 +358,7 @@ def _new_own(
     else:
         own = OwnFile(layer, file_id, content, size_bytes)
         pieces = _missing_edges(own, offset, end, source)
-    layer.own_fd(file_id, create=True)
-    layer.truncate_own(file_id, 0)  # a crash may have left one that no row names
+    layer.create_own(file_id)
     return own, pieces, dead
 
 

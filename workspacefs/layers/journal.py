@@ -64,7 +64,7 @@ class Journal:
         pending = PendingSync(
             snapshot=layer.snapshot(),
             keys=layer.dirty_keys,
-            files=[os.dup(layer.own_fd(file_id)) for file_id in layer.dirty_files],
+            files=[layer.dup_own(file_id) for file_id in layer.dirty_files],
             segment=os.dup(layer.segment_fd) if layer.segment_is_dirty else None,
             doomed=layer.doomed,
         )

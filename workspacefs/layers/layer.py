@@ -18,8 +18,10 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -73,6 +75,7 @@ class Layer:
             raise from_os_error(exc, f"layer {directory} cannot be opened") from exc
         self._segment_end = os.fstat(self._segment).st_size
         self._files: OrderedDict[FileId, int] = OrderedDict()
+        self._files_lock = threading.Lock()
 
     # -- rows ------------------------------------------------------------------------------
 
@@ -154,41 +157,37 @@ class Layer:
         """Return where the own file of `file_id` is, whether or not it exists."""
         return self.directory / "files" / f"{file_id:016x}"
 
-    def own_fd(self, file_id: FileId, *, create: bool = False) -> int:
-        """Return a descriptor of an own file; it stays ours, and good until the next call."""
-        fd = self._files.get(file_id)
-        if fd is not None:
-            self._files.move_to_end(file_id)
-            return fd
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        try:
-            fd = os.open(self.own_path(file_id), flags, 0o600)
-        except FileNotFoundError as exc:
-            raise IntegrityError(
-                f"own file {self.own_path(file_id)} is missing", kind="layer.own_file_missing"
-            ) from exc
-        except OSError as exc:
-            raise from_os_error(exc, f"own file {self.own_path(file_id)} cannot be opened") from exc
-        if len(self._files) >= _OPEN_FILES_MAX:
-            os.close(self._files.popitem(last=False)[1])
-        self._files[file_id] = fd
-        return fd
+    def create_own(self, file_id: FileId) -> None:
+        """Create an own file, empty; whatever a crash left under its name goes."""
+        with self._files_lock, _explained("a file cannot be created"):
+            os.ftruncate(self._own_fd(file_id, create=True), 0)
+        self.dirty_files.add(file_id)
+
+    def own_blocks(self, file_id: FileId) -> int:
+        """Return what an own file takes on disk, in units of 512 bytes."""
+        with self._files_lock:
+            return os.fstat(self._own_fd(file_id)).st_blocks
+
+    def dup_own(self, file_id: FileId) -> int:
+        """Return a descriptor of an own file that is the caller's to close."""
+        with self._files_lock:
+            return os.dup(self._own_fd(file_id))
 
     def read_own(self, file_id: FileId, offset: int, length: int) -> bytes:
-        """Return up to `length` bytes of an own file; fewer at its end."""
-        return os.pread(self.own_fd(file_id), length, offset)
+        """Return up to `length` bytes of an own file; fewer at its end. From any thread."""
+        with self._files_lock:
+            return os.pread(self._own_fd(file_id), length, offset)
 
     def write_own(self, file_id: FileId, data: bytes | memoryview, offset: int) -> None:
         """Write into an own file, growing it when need be."""
-        _write_all(self.own_fd(file_id), data, offset)
+        with self._files_lock:
+            _write_all(self._own_fd(file_id), data, offset)
         self.dirty_files.add(file_id)
 
     def truncate_own(self, file_id: FileId, size_bytes: int) -> None:
         """Set the length of an own file."""
-        try:
-            os.ftruncate(self.own_fd(file_id), size_bytes)
-        except OSError as exc:
-            raise from_os_error(exc, "a file cannot be resized") from exc
+        with self._files_lock, _explained("a file cannot be resized"):
+            os.ftruncate(self._own_fd(file_id), size_bytes)
         self.dirty_files.add(file_id)
 
     def bury(self, doomed: list[FileId | tuple[int, int]]) -> None:
@@ -197,10 +196,12 @@ class Layer:
             if isinstance(body, tuple):
                 _punch(self._segment, *body)
                 continue
-            fd = self._files.pop(body, None)
-            if fd is not None:
-                os.close(fd)
+            with self._files_lock:
+                fd = self._files.pop(body, None)
+                if fd is not None:
+                    os.close(fd)
             self.own_path(body).unlink(missing_ok=True)
+            self.dirty_files.discard(body)
 
     def sweep_own_files(self) -> int:
         """Remove own files that no row names: what a crash left. Return how many."""
@@ -254,6 +255,28 @@ class Layer:
             self._env.sync(True)
         except lmdb.Error as exc:
             raise _from_lmdb(exc, self.directory) from exc
+
+    def _own_fd(self, file_id: FileId, *, create: bool = False) -> int:
+        # The lock is held from here until the descriptor has been used: another thread may push
+        # it out of the cache, and its number would soon mean another file.
+        fd = self._files.get(file_id)
+        if fd is not None:
+            self._files.move_to_end(file_id)
+            return fd
+        path = self.own_path(file_id)
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        try:
+            fd = os.open(path, flags, 0o600)
+        except FileNotFoundError as exc:
+            raise IntegrityError(
+                f"own file {path} is missing", kind="layer.own_file_missing"
+            ) from exc
+        except OSError as exc:
+            raise from_os_error(exc, f"own file {path} cannot be opened") from exc
+        if len(self._files) >= _OPEN_FILES_MAX:
+            os.close(self._files.popitem(last=False)[1])
+        self._files[file_id] = fd
+        return fd
 
     def close(self) -> None:
         """Close every descriptor; nothing is synced."""
@@ -409,6 +432,14 @@ _PUNCH_HOLE_KEEP_SIZE: Final = 0x02 | 0x01
 def _punch(fd: int, offset: int, length: int) -> None:
     # The result does not matter: a file system without holes only keeps the space for longer.
     _libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, offset, length)
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        raise from_os_error(exc, what) from exc
 
 
 def from_os_error(exc: OSError, what: str) -> WorkspaceError:

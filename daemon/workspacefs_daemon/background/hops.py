@@ -1,0 +1,53 @@
+"""The one door from the event loop to threads: whatever may block for more than 200 µs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import trio
+
+T = TypeVar("T")
+
+_LOAD_THREADS: Final = 8
+_SYNC_THREADS: Final = 1
+_JOB_THREADS: Final = 4
+
+
+class Blocking:
+    """Runs blocking calls on threads, each kind with a limit of its own.
+
+    `on_suspend` is called before every hop: whoever serves requests on this loop lets the next
+    reader go on (see bindings/fuse/spin.py).
+    """
+
+    def __init__(self) -> None:
+        self.on_suspend: Callable[[], None] = _nothing
+        self.hops_under_way = 0
+        self._loads = trio.CapacityLimiter(_LOAD_THREADS)
+        self._syncs = trio.CapacityLimiter(_SYNC_THREADS)
+        self._jobs = trio.CapacityLimiter(_JOB_THREADS)
+
+    async def load(self, call: Callable[[], T]) -> T:
+        """Run a read from the store or the disk that a file operation waits for."""
+        return await self._hop(call, self._loads)
+
+    async def sync(self, call: Callable[[], T]) -> T:
+        """Run one step of making layers durable; one at a time."""
+        return await self._hop(call, self._syncs)
+
+    async def job(self, call: Callable[[], T]) -> T:
+        """Run long work: a status, a commit."""
+        return await self._hop(call, self._jobs)
+
+    async def _hop(self, call: Callable[[], T], limiter: trio.CapacityLimiter) -> T:
+        self.hops_under_way += 1
+        self.on_suspend()
+        try:
+            return await trio.to_thread.run_sync(call, limiter=limiter)
+        finally:
+            self.hops_under_way -= 1
+
+
+def _nothing() -> None:
+    return None

@@ -1,0 +1,1 @@
+"""Bindings: they translate between a wire and the vfs, and decide nothing."""

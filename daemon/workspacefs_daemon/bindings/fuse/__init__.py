@@ -1,0 +1,1 @@
+"""The binding to pyfuse3. Nothing outside this package imports pyfuse3."""

@@ -1,0 +1,409 @@
+"""The handlers: unpack, call the vfs, pack.
+
+Source: pyfuse3 documentation of Operations; linux/fuse.h.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+import pyfuse3
+from pyfuse3 import (
+    EntryAttributes,
+    FileHandleT,
+    FileInfo,
+    FileNameT,
+    FlagT,
+    InodeT,
+    ModeT,
+    ReaddirToken,
+    RequestContext,
+    SetattrFields,
+    StatvfsData,
+    XAttrNameT,
+)
+
+from workspacefs_daemon.background.hops import Blocking
+from workspacefs_daemon.bindings.fuse.attributes import absent_entry, entry_of
+from workspacefs_daemon.bindings.fuse.boundary import handler, waiting_handler
+from workspacefs_daemon.vfs.filesystem import FileSystem
+from workspacefs_daemon.vfs.inode import Inode
+from workspacefs_daemon.vfs.namespace import device_content
+from workspacefs_daemon.vfs.refusal import Refusal
+from workspacefs_daemon.vfs.residency import NotResident
+
+T = TypeVar("T")
+
+SESSION_XATTR: Final = b"user.workspacefs.session"
+"""Hidden: answers on every inode, is listed on none. It says whom the mount belongs to."""
+_FIRST_LIST: Final = 48
+
+
+class _OpenDirectory:
+    """A directory that is being listed. Offsets are 0 ".", 1 "..", then names in their order."""
+
+    __slots__ = ("inode", "names", "per_call")
+
+    def __init__(self, inode: Inode) -> None:
+        self.inode = inode
+        self.names: list[bytes] = []
+        """Name at each offset that was handed out, so that seekdir(3) finds its place."""
+        self.per_call = _FIRST_LIST
+
+
+class Operations(pyfuse3.Operations):
+    """Serves one mount."""
+
+    supports_dot_lookup = False
+    enable_writeback_cache = False
+    enable_acl = False
+
+    def __init__(
+        self, fs: FileSystem, blocking: Blocking, *, describe: Callable[[], bytes]
+    ) -> None:
+        super().__init__()
+        self.fs = fs
+        self.counts: dict[str, int] = defaultdict(int)
+        self._blocking = blocking
+        self._describe = describe
+        self._absent = absent_entry()
+        self._file_info = FileInfo()
+        self._directories: dict[int, _OpenDirectory] = {}
+        self._next_directory = 1
+
+    # -- what the boundary needs -------------------------------------------------------------
+
+    async def load(self, call: Callable[[], object]) -> None:
+        """Run a blocking load on a thread."""
+        await self._blocking.load(call)
+
+    async def make_room(self) -> bool:
+        """Sync, so that bodies which are dead give their space back."""
+        return await self.fs.make_room()
+
+    def run_blocking(self, call: Callable[[], T]) -> T:
+        """Run an operation with loads on the spot."""
+        return self.fs.overlay.resident.run_blocking(call)
+
+    def _inode(self, number: int) -> Inode:
+        inode = self.fs.overlay.inodes.get(number)
+        if inode is None:
+            raise Refusal(errno.ESTALE)
+        return inode
+
+    # -- names -------------------------------------------------------------------------------
+
+    @handler
+    def lookup(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> EntryAttributes:
+        """Find a name."""
+        overlay = self.fs.overlay
+        inode = overlay.find_child(self._inode(parent_inode), name)
+        if inode is None:
+            return self._absent
+        entry = entry_of(inode)
+        overlay.remember(inode)
+        return entry
+
+    async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
+        """Give up references; the kernel expects no answer."""
+        self.counts["forget"] += len(inode_list)
+        for number, count in inode_list:
+            self.fs.forget(number, count)
+
+    @handler
+    def create(
+        self,
+        parent_inode: InodeT,
+        name: FileNameT,
+        mode: ModeT,
+        flags: FlagT,
+        ctx: RequestContext,
+    ) -> tuple[FileInfo, EntryAttributes]:
+        """Create and open a regular file."""
+        fs = self.fs
+        kind = stat.S_IFREG | stat.S_IMODE(mode)
+        inode = fs.namespace.create(self._inode(parent_inode), name, kind, ctx.uid, ctx.gid)
+        fs.overlay.remember(inode)
+        inode.opens += 1
+        info = self._file_info
+        info.fh = FileHandleT(inode.file_id)
+        return info, entry_of(inode)
+
+    @handler
+    def mknod(
+        self,
+        parent_inode: InodeT,
+        name: FileNameT,
+        mode: ModeT,
+        rdev: int,
+        ctx: RequestContext,
+    ) -> EntryAttributes:
+        """Create a file of any kind but a directory or a link."""
+        return self._made(parent_inode, name, mode, ctx, rdev=rdev)
+
+    @handler
+    def mkdir(
+        self, parent_inode: InodeT, name: FileNameT, mode: ModeT, ctx: RequestContext
+    ) -> EntryAttributes:
+        """Create a directory."""
+        return self._made(parent_inode, name, mode, ctx)
+
+    def _made(
+        self, parent: int, name: bytes, mode: int, ctx: RequestContext, *, rdev: int = 0
+    ) -> EntryAttributes:
+        inode = self.fs.namespace.create(
+            self._inode(parent), name, mode, ctx.uid, ctx.gid, content=device_content(mode, rdev)
+        )
+        self.fs.overlay.remember(inode)
+        return entry_of(inode)
+
+    @handler
+    def symlink(
+        self, parent_inode: InodeT, name: FileNameT, target: FileNameT, ctx: RequestContext
+    ) -> EntryAttributes:
+        """Create a symbolic link."""
+        inode = self.fs.namespace.create(
+            self._inode(parent_inode), name, stat.S_IFLNK | 0o777, ctx.uid, ctx.gid,
+            content=bytes(target), size_bytes=len(target),
+        )  # fmt: skip
+        self.fs.overlay.remember(inode)
+        return entry_of(inode)
+
+    @handler
+    def link(
+        self,
+        inode: InodeT,
+        new_parent_inode: InodeT,
+        new_name: FileNameT,
+        ctx: RequestContext,
+    ) -> EntryAttributes:
+        """Give a file one more name."""
+        found = self._inode(inode)
+        self.fs.namespace.link(found, self._inode(new_parent_inode), new_name)
+        self.fs.overlay.remember(found)
+        return entry_of(found)
+
+    @handler
+    def unlink(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
+        """Take a name away."""
+        self.fs.unlink(self._inode(parent_inode), name)
+
+    @handler
+    def rmdir(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
+        """Remove an empty directory."""
+        self.fs.namespace.rmdir(self._inode(parent_inode), name)
+
+    @handler
+    def rename(
+        self,
+        parent_inode_old: InodeT,
+        name_old: FileNameT,
+        parent_inode_new: InodeT,
+        name_new: FileNameT,
+        flags: FlagT,
+        ctx: RequestContext,
+    ) -> None:
+        """Move a name."""
+        self.fs.rename(
+            self._inode(parent_inode_old), name_old,
+            self._inode(parent_inode_new), name_new, flags,
+        )  # fmt: skip
+
+    @handler
+    def readlink(self, inode: InodeT, ctx: RequestContext) -> FileNameT:
+        """Return where a link points."""
+        content = self._inode(inode).content
+        if type(content) is not bytes:
+            raise Refusal(errno.EINVAL)
+        return FileNameT(content)
+
+    # -- directories -------------------------------------------------------------------------
+
+    @handler
+    def opendir(self, inode: InodeT, ctx: RequestContext) -> FileHandleT:
+        """Begin a listing."""
+        found = self._inode(inode)
+        found.opens += 1
+        number = self._next_directory
+        self._next_directory += 1
+        self._directories[number] = _OpenDirectory(found)
+        return FileHandleT(number)
+
+    @handler
+    def releasedir(self, fh: FileHandleT) -> None:
+        """End a listing."""
+        inode = self._directories.pop(fh).inode
+        inode.opens -= 1
+        self.fs.overlay.drop_unused(inode)
+
+    @handler
+    def readdir(self, fh: FileHandleT, start_id: int, token: ReaddirToken) -> None:
+        """Answer with as many names as fit, attributes included.
+
+        Names are looked up now, not kept from an earlier call: the kernel keeps what it is told
+        for ever, so it must not be told of a name that has been removed meanwhile.
+        """
+        listing = self._directories[fh]
+        inode = listing.inode
+        overlay = self.fs.overlay
+        if start_id == 0:
+            listing.names.clear()
+            if not pyfuse3.readdir_reply(token, b".", entry_of(inode), 1):
+                return
+        if start_id <= 1 and not pyfuse3.readdir_reply(
+            token, b"..", entry_of(inode.parent or inode), 2
+        ):
+            return
+        if inode.nlink == 0:
+            return
+        at = max(0, start_id - 2)
+        del listing.names[at:]
+        wanted = listing.per_call
+        sent = 0
+        while True:
+            after = listing.names[-1] if listing.names else b""
+            if sent:
+                # What was sent counts for the kernel: a miss from here on must not start over.
+                try:
+                    batch = overlay.list_after(inode, after, wanted)
+                except NotResident:
+                    return
+            else:
+                batch = overlay.list_after(inode, after, wanted)
+            for name, child in batch:
+                if not pyfuse3.readdir_reply(token, name, entry_of(child), at + 3):
+                    listing.per_call = max(_FIRST_LIST, sent + 1)
+                    return
+                overlay.remember(child)
+                listing.names.append(name)
+                at += 1
+                sent += 1
+            if len(batch) == 0:
+                return
+
+    # -- files -------------------------------------------------------------------------------
+
+    @handler
+    def open(self, inode: InodeT, flags: FlagT, ctx: RequestContext) -> FileInfo:
+        """Open a file; the kernel leaves O_TRUNC to us."""
+        found = self._inode(inode)
+        if flags & os.O_TRUNC and found.size_bytes:
+            self.fs.files.resize(found, 0)
+        found.opens += 1
+        info = self._file_info
+        info.fh = FileHandleT(inode)
+        return info
+
+    @handler
+    def release(self, fh: FileHandleT) -> None:
+        """Close the last descriptor of a handle."""
+        self.fs.close(self._inode(fh))
+
+    @handler
+    def read(self, fh: FileHandleT, off: int, size: int) -> bytes:
+        """Return bytes; fewer than `size` only at the end of the file."""
+        return self.fs.files.read(self._inode(fh), off, size)
+
+    @handler
+    def write(self, fh: FileHandleT, off: int, buf: bytes) -> int:
+        """Write all of `buf`."""
+        return self.fs.files.write(self._inode(fh), off, buf)
+
+    async def flush(self, fh: FileHandleT) -> None:
+        """Say once that there is nothing to flush: the kernel then stops asking."""
+        raise pyfuse3.FUSEError(errno.ENOSYS)
+
+    @waiting_handler
+    async def fsync(self, fh: FileHandleT, datasync: bool) -> None:
+        """Make the session survive power loss."""
+        await self.fs.sync()
+
+    @waiting_handler
+    async def fsyncdir(self, fh: FileHandleT, datasync: bool) -> None:
+        """Make the session survive power loss."""
+        await self.fs.sync()
+
+    # -- attributes --------------------------------------------------------------------------
+
+    @handler
+    def getattr(self, inode: InodeT, ctx: RequestContext) -> EntryAttributes:
+        """Return the attributes of an inode."""
+        return entry_of(self._inode(inode))
+
+    @handler
+    def setattr(
+        self,
+        inode: InodeT,
+        attr: EntryAttributes,
+        fields: SetattrFields,
+        fh: FileHandleT | None,
+        ctx: RequestContext,
+    ) -> EntryAttributes:
+        """Change attributes."""
+        found = self._inode(inode)
+        if fields.update_size:
+            self.fs.files.resize(found, attr.st_size)
+        if (
+            fields.update_mode
+            or fields.update_uid
+            or fields.update_gid
+            or fields.update_atime
+            or fields.update_mtime
+        ):
+            self.fs.files.set_attributes(
+                found,
+                mode=attr.st_mode if fields.update_mode else None,
+                uid=attr.st_uid if fields.update_uid else None,
+                gid=attr.st_gid if fields.update_gid else None,
+                atime_ns=attr.st_atime_ns if fields.update_atime else None,
+                mtime_ns=attr.st_mtime_ns if fields.update_mtime else None,
+            )
+        return entry_of(found)
+
+    @handler
+    def getxattr(self, inode: InodeT, name: XAttrNameT, ctx: RequestContext) -> bytes:
+        """Return an extended attribute."""
+        if name == SESSION_XATTR:
+            return self._describe()
+        return self.fs.files.get_xattr(self._inode(inode), name)
+
+    @handler
+    def setxattr(self, inode: InodeT, name: XAttrNameT, value: bytes, ctx: RequestContext) -> None:
+        """Set an extended attribute."""
+        if name == SESSION_XATTR:
+            raise Refusal(errno.EPERM)
+        self.fs.files.set_xattr(self._inode(inode), name, value)
+
+    @handler
+    def listxattr(self, inode: InodeT, ctx: RequestContext) -> Sequence[XAttrNameT]:
+        """Return the names of extended attributes."""
+        return [XAttrNameT(name) for name in self.fs.files.list_xattrs(self._inode(inode))]
+
+    @handler
+    def removexattr(self, inode: InodeT, name: XAttrNameT, ctx: RequestContext) -> None:
+        """Remove an extended attribute."""
+        self.fs.files.remove_xattr(self._inode(inode), name)
+
+    @handler
+    def statfs(self, ctx: RequestContext) -> StatvfsData:
+        """Return the space of the disk that the layers are on, and the count of files."""
+        figures = self.fs.statistics()
+        stats = StatvfsData()
+        stats.f_bsize = figures.block_bytes
+        stats.f_frsize = figures.block_bytes
+        stats.f_blocks = figures.blocks
+        stats.f_bfree = figures.blocks_free
+        stats.f_bavail = figures.blocks_available
+        stats.f_files = figures.files
+        stats.f_ffree = stats.f_favail = figures.files_free
+        stats.f_namemax = figures.name_max_bytes
+        return stats
+
+    async def access(self, inode: InodeT, mode: ModeT, ctx: RequestContext) -> bool:
+        """Say yes: with default_permissions the kernel decides, and does not ask."""
+        return True

@@ -1,0 +1,167 @@
+"""An inode in memory: the authority while the session runs; rows and trees are its shadow."""
+
+from __future__ import annotations
+
+import stat
+
+from workspacefs.ids import FileId
+from workspacefs.layers.bodies import BodyContent, content_to_desc
+from workspacefs.layers.rows import InodeRow, encode_inode
+from workspacefs.objects.entry import Device, Entry, Subtree, Xattrs
+
+
+class Inode:
+    """One file, directory, link, fifo, socket or device that someone knows.
+
+    The kernel's node id is `file_id`. `parent` and `name` say one place where it is linked, or
+    None where none is known; of a directory they are the only one.
+    """
+
+    __slots__ = (
+        "atime_ns",
+        "attrs",
+        "children",
+        "content",
+        "ctime_ns",
+        "file_id",
+        "gid",
+        "is_pinning",
+        "lookups",
+        "marked",
+        "mode",
+        "mtime_ns",
+        "name",
+        "nlink",
+        "opens",
+        "parent",
+        "size_bytes",
+        "uid",
+        "xattrs",
+    )
+
+    def __init__(
+        self,
+        file_id: FileId,
+        mode: int,
+        uid: int,
+        gid: int,
+        size_bytes: int,
+        mtime_ns: int,
+        ctime_ns: int,
+        atime_ns: int,
+        nlink: int,
+        content: BodyContent,
+        xattrs: Xattrs,
+    ) -> None:
+        self.file_id = file_id
+        self.mode = mode
+        self.uid = uid
+        self.gid = gid
+        self.size_bytes = size_bytes
+        self.mtime_ns = mtime_ns
+        self.ctime_ns = ctime_ns
+        self.atime_ns = atime_ns
+        self.nlink = nlink
+        self.content = content
+        self.xattrs = xattrs
+        self.parent: Inode | None = None
+        self.name = b""
+        self.marked = -1
+        """Number of the newest layer with a name row for this place; -1: no layer has one, so
+        that no layer has a row below it either."""
+        self.lookups = 0
+        """References that the kernel holds."""
+        self.opens = 0
+        """Open handles."""
+        self.children = 0
+        """Registered inodes whose parent this is; keeps it registered."""
+        self.is_pinning = False
+        """Whether this is one of its parent's `children`."""
+        self.attrs: object | None = None
+        """The binding's prepared answer; None when a field has changed since."""
+
+    @classmethod
+    def from_entry(cls, entry: Entry) -> Inode:
+        """Return the inode of a file that no layer has touched; trees keep no atime."""
+        _, mode, uid, gid, size, mtime_ns, ctime_ns, file_id, nlink, content, xattrs = entry
+        return cls(
+            file_id, mode, uid, gid, size, mtime_ns, ctime_ns, mtime_ns, nlink, content, xattrs
+        )
+
+    @classmethod
+    def from_row(cls, file_id: FileId, row: InodeRow, content: BodyContent) -> Inode:
+        """Return the inode that a layer's row describes."""
+        return cls(file_id, *row[:8], content, row.xattrs)
+
+    def to_row(self) -> bytes:
+        """Return the inode row for this state."""
+        return encode_inode(
+            self.mode,
+            self.uid,
+            self.gid,
+            self.size_bytes,
+            self.mtime_ns,
+            self.ctime_ns,
+            self.atime_ns,
+            self.nlink,
+            content_to_desc(self.content),
+            self.xattrs,
+        )
+
+    def save(self) -> tuple[object, ...]:
+        """Return every field that an operation may change, for restore()."""
+        return (
+            self.mode,
+            self.uid,
+            self.gid,
+            self.size_bytes,
+            self.mtime_ns,
+            self.ctime_ns,
+            self.atime_ns,
+            self.nlink,
+            self.content,
+            self.xattrs,
+            self.parent,
+            self.name,
+            self.marked,
+        )
+
+    def restore(self, saved: tuple[object, ...]) -> None:
+        """Go back to a saved state; the operation that changed it did not come through."""
+        (
+            self.mode,
+            self.uid,
+            self.gid,
+            self.size_bytes,
+            self.mtime_ns,
+            self.ctime_ns,
+            self.atime_ns,
+            self.nlink,
+            self.content,
+            self.xattrs,
+            self.parent,
+            self.name,
+            self.marked,
+        ) = saved  # type: ignore[assignment]  # made by save() alone
+        self.attrs = None
+
+    @property
+    def is_dir(self) -> bool:
+        """Whether this is a directory."""
+        return stat.S_ISDIR(self.mode)
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether this is a regular file."""
+        return stat.S_ISREG(self.mode)
+
+    @property
+    def base(self) -> Subtree:
+        """What a directory shows of the base commit."""
+        assert type(self.content) is Subtree
+        return self.content
+
+    @property
+    def device(self) -> int:
+        """st_rdev."""
+        return self.content.number if type(self.content) is Device else 0

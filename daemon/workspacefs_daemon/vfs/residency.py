@@ -1,0 +1,102 @@
+"""What is in memory, and the signal that something is not.
+
+Operations are plain functions that read what they need before they change anything. When a node or
+a chunk is not at hand they raise NotResident; the caller loads it elsewhere and calls again, as
+after a page fault. On a local store small loads are done on the spot: a thread hop costs more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol, TypeVar
+
+from workspacefs.objects.nodes import Node
+from workspacefs.objects.refs import ChunkRef, Ref
+
+T = TypeVar("T")
+
+INLINE_LOAD_MAX_BYTES: Final = 128 * 1024
+"""Largest chunk that is read from a local store without leaving the caller's thread: a frame of
+that size is there and unpacked in about 150 µs."""
+
+
+class NotResident(Exception):  # a signal, not an error
+    """Something must be loaded first; call `load` on a thread that may block, then try again."""
+
+    def __init__(self, load: Callable[[], object]) -> None:
+        super().__init__("not in memory")
+        self.load = load
+
+
+class Store(Protocol):
+    """The part of the object store that file operations need."""
+
+    def load_node(self, ref: Ref) -> Node:
+        """Return a node, blocking."""
+        ...
+
+    def peek_node(self, ref: Ref) -> Node | None:
+        """Return a node that is in memory, or None."""
+        ...
+
+    def load_chunk(self, ref: ChunkRef) -> bytes:
+        """Return a chunk, blocking."""
+        ...
+
+    def peek_chunk(self, ref: ChunkRef) -> bytes | None:
+        """Return a chunk that is in memory, or None."""
+        ...
+
+    def load_chunk_list(self, ref: Ref) -> tuple[ChunkRef, ...]:
+        """Return a chunk list, blocking."""
+        ...
+
+    def peek_chunk_list(self, ref: Ref) -> tuple[ChunkRef, ...] | None:
+        """Return a chunk list that is in memory, or None."""
+        ...
+
+
+class Resident:
+    """Node and chunk source for code that must not wait."""
+
+    def __init__(self, store: Store, *, is_local: bool) -> None:
+        self._store = store
+        self._is_local = is_local
+        self._may_block = False
+
+    def load_node(self, ref: Ref) -> Node:
+        """Return a node, or raise NotResident."""
+        node = self._store.peek_node(ref)
+        if node is not None:
+            return node
+        if self._is_local or self._may_block:
+            return self._store.load_node(ref)
+        raise NotResident(lambda: self._store.load_node(ref))
+
+    def load_chunk(self, ref: ChunkRef) -> bytes:
+        """Return a chunk, or raise NotResident."""
+        if self._may_block or (self._is_local and ref.size_bytes <= INLINE_LOAD_MAX_BYTES):
+            return self._store.load_chunk(ref)
+        chunk = self._store.peek_chunk(ref)
+        if chunk is None:
+            raise NotResident(lambda: self._store.load_chunk(ref))
+        return chunk
+
+    def load_chunk_list(self, ref: Ref) -> tuple[ChunkRef, ...]:
+        """Return the chunks of a long file, or raise NotResident."""
+        refs = self._store.peek_chunk_list(ref)
+        if refs is not None:
+            return refs
+        if self._is_local or self._may_block:
+            return self._store.load_chunk_list(ref)
+        raise NotResident(lambda: self._store.load_chunk_list(ref))
+
+    def run_blocking(self, operation: Callable[[], T]) -> T:
+        """Run an operation with loads done on the spot: the way out when memory is so small that
+        what one load brings pushes out what the last one brought.
+        """
+        self._may_block = True
+        try:
+            return operation()
+        finally:
+            self._may_block = False

@@ -1,0 +1,79 @@
+"""What operations need besides names and bytes: time, new file ids, and leave to write."""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Callable
+from typing import Final
+
+from workspacefs.clock import Clock
+from workspacefs.ids import EPOCH_COUNTER_BITS, FileId
+from workspacefs.layers.layer import Layer
+from workspacefs_daemon.vfs.refusal import Refusal
+
+_RESERVED_KEY: Final = b"Mfile-ids"
+_RESERVED = struct.Struct(">QQ")
+_RESERVE_STEP: Final = 4096
+
+
+class FileIds:
+    """Hands out file ids that no crash makes it hand out again.
+
+    The layer holds a mark that is always past the ids in use; it is moved 4096 at a time, so at
+    most that many of an epoch's 2**24 are lost by a crash.
+    """
+
+    def __init__(self, layer: Layer, allocate_epoch: Callable[[], int]) -> None:
+        self._layer = layer
+        self._allocate_epoch = allocate_epoch
+        stored = layer.get(_RESERVED_KEY)
+        self._epoch, self._limit = _RESERVED.unpack(stored) if stored else (0, 0)
+        self._next = self._limit
+
+    def next_id(self) -> FileId:
+        """Return an id that was never used in this workspace."""
+        if self._next == self._limit:
+            self._reserve()
+        number = self._next
+        self._next += 1
+        return FileId(self._epoch << EPOCH_COUNTER_BITS | number)
+
+    def move_to(self, layer: Layer) -> None:
+        """Keep the mark in a new live layer from now on."""
+        with layer.begin() as txn:
+            txn.put(_RESERVED_KEY, _RESERVED.pack(self._epoch, self._limit))
+        self._layer = layer
+
+    def _reserve(self) -> None:
+        epoch, limit = self._epoch, self._limit
+        if epoch == 0 or limit >= 1 << EPOCH_COUNTER_BITS:
+            # One small conditional write to the store for every 16 million files.
+            epoch, limit = self._allocate_epoch(), 0
+        with self._layer.begin() as txn:
+            txn.put(_RESERVED_KEY, _RESERVED.pack(epoch, limit + _RESERVE_STEP))
+        self._epoch, self._next, self._limit = epoch, limit, limit + _RESERVE_STEP
+
+
+class Services:
+    """Bundles them, and finds the live layer that changes go to."""
+
+    def __init__(self, *, clock: Clock, file_ids: FileIds | None, live: Layer | None) -> None:
+        self.now_ns = clock.now_ns
+        self.live = live
+        self._file_ids = file_ids
+
+    def writable(self) -> Layer:
+        """Return the live layer.
+
+        Raises:
+            Refusal: EROFS: the view is read-only.
+        """
+        if self.live is None:
+            raise Refusal(errno.EROFS)
+        return self.live
+
+    def next_file_id(self) -> FileId:
+        """Return a fresh file id."""
+        assert self._file_ids is not None  # writable() has been asked
+        return self._file_ids.next_id()

@@ -1,0 +1,188 @@
+"""Uncommitted changes: what a session's layers say beside its base commit.
+
+Only name rows are followed, from the root down (see layers/rows.py), so the cost is that of the
+changes, whatever the size of the workspace. Reads snapshots; safe beside the session that writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from workspacefs.errors import IntegrityError
+from workspacefs.ids import ROOT_FILE_ID, FileId
+from workspacefs.layers.bodies import (
+    BodyContent,
+    ChunkSource,
+    OwnFile,
+    Run,
+    content_from_desc,
+    read_body,
+)
+from workspacefs.layers.layer import Layer, Snapshot
+from workspacefs.layers.rows import InodeRow, OwnFileDesc, RunDesc, decode_inode, inode_key
+from workspacefs.objects.entry import Entry, Subtree
+from workspacefs.trees.nodes import NodeSource
+from workspacefs.trees.walk import find_entry, iter_entries
+
+
+class PendingSource(NodeSource, ChunkSource):
+    """Gives the objects of the base, blocking."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingFile:
+    """One name as the layers show it."""
+
+    file_id: FileId
+    row: InodeRow | None
+    """None: no layer changed the file itself; it is as `base` says, perhaps with changes below."""
+    base: Entry | None
+    """What the base commit has under the same name in the same directory."""
+
+    @property
+    def is_dir(self) -> bool:
+        """Whether this is a directory."""
+        mode = self.row.mode if self.row is not None else self._entry.mode
+        return (mode & 0o170000) == 0o040000
+
+    @property
+    def subtree(self) -> Subtree:
+        """What a directory shows of the base: where that directory was when the base was made."""
+        if self.row is None:
+            return self._entry.subtree
+        assert isinstance(self.row.content, Subtree)
+        return self.row.content
+
+    @property
+    def _entry(self) -> Entry:
+        assert self.base is not None
+        return self.base
+
+
+class Pending:
+    """The layers of a session at one moment, over its base."""
+
+    def __init__(
+        self,
+        root: Entry,
+        snapshots: Sequence[Snapshot],
+        layers: Mapping[int, Layer],
+        source: PendingSource,
+    ) -> None:
+        """Look at `root` under `snapshots` (newest first) of `layers`."""
+        self.root = root
+        self.source = source
+        self._snapshots = snapshots
+        self._layers = layers
+        self._extra: dict[FileId, dict[bytes, FileId]] = {}
+
+    def root_file(self) -> PendingFile:
+        """Return the root directory."""
+        return PendingFile(ROOT_FILE_ID, self.find_row(ROOT_FILE_ID), self.root)
+
+    def find_row(self, file_id: FileId) -> InodeRow | None:
+        """Return the newest row of a file, or None: no layer has changed it."""
+        key = inode_key(file_id)
+        for snapshot in self._snapshots:
+            value = snapshot.get(key)
+            if value is not None:
+                return decode_inode(value)
+        return None
+
+    def changed_names(
+        self, directory: PendingFile
+    ) -> list[tuple[bytes, PendingFile | None, Entry | None]]:
+        """Return (name, file or None, base entry or None) of every name with a row, in order.
+
+        Raises:
+            IntegrityError: A row leads to a file that neither layer nor base has.
+        """
+        names: dict[bytes, FileId | None] = {}
+        for snapshot in reversed(self._snapshots):
+            names.update(snapshot.iter_names(directory.file_id))
+        for name, other_id in self._extra.get(directory.file_id, {}).items():
+            names.setdefault(name, other_id)
+        found: list[tuple[bytes, PendingFile | None, Entry | None]] = []
+        for name, file_id in sorted(names.items()):
+            base = find_entry(directory.subtree, name, self.source)
+            if file_id is None:
+                found.append((name, None, base))
+                continue
+            row = self.find_row(file_id)
+            if row is None and (base is None or base.file_id != file_id):
+                raise IntegrityError(
+                    f"{name!r} leads to file {file_id:x}, which neither layer nor commit knows",
+                    kind="layer.dangling",
+                )
+            found.append((name, PendingFile(file_id, row, base), base))
+        return found
+
+    def read(self, row: InodeRow, file_id: FileId, offset: int, length: int) -> bytes:
+        """Return exactly `length` bytes of a regular file."""
+        return read_body(self._content(row, file_id), offset, length, self.source)
+
+    def is_in_layer(self, row: InodeRow) -> bool:
+        """Tell whether a file's bytes have no chunk ids yet."""
+        return isinstance(row.content, RunDesc | OwnFileDesc)
+
+    def body(self, row: InodeRow, file_id: FileId) -> Run | OwnFile:
+        """Return the body of a file whose bytes are in a layer."""
+        content = self._content(row, file_id)
+        assert isinstance(content, Run | OwnFile)
+        return content
+
+    def iter_file_rows(self) -> Iterator[tuple[FileId, InodeRow]]:
+        """Yield the newest row of every file that any layer has changed."""
+        seen: set[bytes] = set()
+        for snapshot in self._snapshots:
+            for key, value in snapshot.iter_rows(b"I"):
+                if key not in seen:
+                    seen.add(key)
+                    yield FileId(int.from_bytes(key[1:], "big")), decode_inode(value)
+
+    def reach_other_names(self, reached: set[FileId]) -> bool:
+        """Find names that lead to changed files but have no row; tell whether there were any.
+
+        That is so for a file with several names in the base: a change under one of them concerns
+        all. Looks only below directories whose totals say that such files are there; a file that
+        is still missing after that (its last known name went while it was open) is looked for
+        everywhere.
+        """
+        wanted: set[FileId] = set()
+        unreached: set[FileId] = set()
+        for file_id, row in self.iter_file_rows():
+            if isinstance(row.content, Subtree) or row.nlink == 0:
+                continue
+            if file_id not in reached:
+                unreached.add(file_id)
+                wanted.add(file_id)
+            elif row.nlink > 1:
+                wanted.add(file_id)
+        if not wanted:
+            return False
+        found = self._scan(wanted, only_hardlinked=True)
+        if unreached - found:
+            self._scan(unreached - found, only_hardlinked=False)
+        return bool(self._extra)
+
+    def _scan(self, wanted: set[FileId], *, only_hardlinked: bool) -> set[FileId]:
+        found: set[FileId] = set()
+        stack = [(self.root, [ROOT_FILE_ID], [b""])]
+        while stack:
+            directory, ids, names = stack.pop()
+            if only_hardlinked and not directory.subtree.totals.hardlinked:
+                continue
+            for entry in iter_entries(directory.subtree, self.source):
+                if entry.is_dir:
+                    stack.append((entry, [*ids, entry.file_id], [*names, entry.name]))
+                elif entry.file_id in wanted:
+                    found.add(entry.file_id)
+                    self._extra.setdefault(directory.file_id, {})[entry.name] = entry.file_id
+                    for at in range(len(ids) - 1):
+                        below = self._extra.setdefault(ids[at], {})
+                        below[names[at + 1]] = ids[at + 1]
+        return found
+
+    def _content(self, row: InodeRow, file_id: FileId) -> BodyContent:
+        return content_from_desc(row.content, file_id, self._layers)

@@ -1,0 +1,140 @@
+"""What a person calls changed: the pending changes of a session, by path and kind."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from workspacefs.layers.rows import InodeRow
+from workspacefs.objects.entry import Entry, Subtree
+from workspacefs.workspace.content import read_content
+from workspacefs.workspace.pending import Pending, PendingFile
+
+_COMPARE_BYTES: Final = 1 << 20
+_TYPE_MASK: Final = 0o170000
+
+
+class ChangeKind(enum.Enum):
+    """How a name differs from the base commit."""
+
+    ADDED = "added"
+    MODIFIED = "modified"
+    DELETED = "deleted"
+    RENAMED = "renamed"
+    TYPE = "type"
+    METADATA = "metadata"
+    """Bytes as before; mode, owner, attributes or times differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingChange:
+    """One name that differs. Paths are relative to the root, names joined by "/"."""
+
+    path: bytes
+    kind: ChangeKind
+    base: Entry | None
+    """The base entry at `path`, or at `from_path` of a renamed file."""
+    file: PendingFile | None
+    from_path: bytes | None = None
+    is_edited: bool = False
+    """Of a renamed file: its bytes differ too."""
+
+
+def iter_changes(pending: Pending) -> Iterator[PendingChange]:
+    """Yield what differs, in order of path. A deleted directory is one change, not many.
+
+    A file is renamed when its file id is at a new name and its old name is gone.
+    """
+    changes = list(_iter_raw(pending))
+    gone = {
+        change.base.file_id: change
+        for change in changes
+        if change.kind is ChangeKind.DELETED and change.base is not None
+    }
+    moved: set[bytes] = set()
+    told: list[PendingChange] = []
+    for change in changes:
+        if change.kind is ChangeKind.ADDED and change.file is not None:
+            old = gone.pop(change.file.file_id, None)
+            if old is not None and old.base is not None:
+                moved.add(old.path)
+                is_edited = _has_other_bytes(pending, change.file, old.base)
+                told.append(
+                    replace(
+                        change, kind=ChangeKind.RENAMED, base=old.base, from_path=old.path,
+                        is_edited=is_edited,
+                    )
+                )  # fmt: skip
+                continue
+        told.append(change)
+    for change in told:
+        if change.kind is not ChangeKind.DELETED or change.path not in moved:
+            yield change
+
+
+def _iter_raw(pending: Pending) -> Iterator[PendingChange]:
+    root = pending.root_file()
+    stack = [(b"", iter(pending.changed_names(root)))]
+    while stack:
+        prefix, names = stack[-1]
+        step = next(names, None)
+        if step is None:
+            stack.pop()
+            continue
+        name, file, base = step
+        path = prefix + name
+        if file is None:
+            if base is not None:
+                yield PendingChange(path, ChangeKind.DELETED, base, None)
+            continue
+        kind = _kind_of(pending, file, base)
+        if kind is not None:
+            yield PendingChange(path, kind, base, file)
+        if file.is_dir:
+            stack.append((path + b"/", iter(pending.changed_names(file))))
+
+
+def _kind_of(pending: Pending, file: PendingFile, base: Entry | None) -> ChangeKind | None:
+    row = file.row
+    if base is None:
+        return ChangeKind.ADDED
+    if row is None:
+        return None
+    if (row.mode ^ base.mode) & _TYPE_MASK:
+        return ChangeKind.TYPE
+    if isinstance(row.content, Subtree):
+        if file.file_id != base.file_id:
+            return ChangeKind.MODIFIED
+        # Times of a directory change with what is in it, which is told by itself.
+        is_same = (row.mode, row.uid, row.gid, row.xattrs) == (
+            base.mode, base.uid, base.gid, base.xattrs,
+        )  # fmt: skip
+        return None if is_same else ChangeKind.METADATA
+    if _has_other_bytes(pending, file, base):
+        return ChangeKind.MODIFIED
+    is_same = (row.mode, row.uid, row.gid, row.xattrs, row.mtime_ns) == (
+        base.mode, base.uid, base.gid, base.xattrs, base.mtime_ns,
+    )  # fmt: skip
+    return None if is_same else ChangeKind.METADATA
+
+
+def _has_other_bytes(pending: Pending, file: PendingFile, base: Entry) -> bool:
+    row = file.row
+    if row is None or isinstance(row.content, Subtree):
+        return False
+    if row.size_bytes != base.size_bytes:
+        return True
+    if not pending.is_in_layer(row):
+        return row.content != base.content
+    return any(
+        pending.read(row, file.file_id, offset, length)
+        != read_content(base, pending.source, offset, length)
+        for offset, length in _spans(row)
+    )
+
+
+def _spans(row: InodeRow) -> Iterator[tuple[int, int]]:
+    for offset in range(0, row.size_bytes, _COMPARE_BYTES):
+        yield offset, min(_COMPARE_BYTES, row.size_bytes - offset)
