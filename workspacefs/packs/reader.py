@@ -80,12 +80,14 @@ class ObjectStore:
         if locator is not None:
             plain = self._frames.find(locator[:2])
             if plain is not None:
-                return _chunk_in(plain, locator, ref)
-        locator = self._healed.find(ref.id)
-        if locator is None:
+                chunk = _chunk_in(plain, locator, ref)
+                if chunk is not None:
+                    return chunk
+        healed = self._healed.find(ref.id)
+        if healed is None:
             return None
-        plain = self._frames.find(locator[:2])
-        return None if plain is None else _chunk_in(plain, locator, ref)
+        plain = self._frames.find(healed[:2])
+        return None if plain is None else _chunk_in(plain, healed, ref)
 
     def load_node(self, ref: Ref) -> Node:
         """Return a tree node, decoded.
@@ -207,13 +209,15 @@ class ObjectStore:
         return decode_frame(stored, run, what=f"the frame at {locator.frame_offset} of {key}")
 
     def _damage(self, ref: Ref, noun: str, problem: IntegrityError | None) -> IntegrityError:
-        key = None if ref.locator is None else pack_key(ref.locator.pack_id)
-        where = "no pack that can be read" if key is None else key
+        name = _name_of(noun, ref)
         reason = f": {problem}" if problem is not None else ""
+        if ref.locator is None:
+            key, message = None, f"no pack that can be read holds {name}{reason}"
+        else:
+            key = pack_key(ref.locator.pack_id)
+            message = f"{key} does not hold {name} as it should{reason}"
         return IntegrityError(
-            f"{where} does not hold what it should{reason} ({_name_of(noun, ref)})"
-            if key is not None
-            else f"{where} holds {_name_of(noun, ref)}{reason}",
+            message,
             kind=problem.kind if problem is not None else "object.missing",
             pack=key,
             id=ref.id.hex(),
