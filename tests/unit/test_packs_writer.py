@@ -350,6 +350,20 @@ def test_failure_within_with_aborts(backend: MemoryBackend) -> None:
     assert threading.active_count() == threads
 
 
+def test_parent_before_its_child_is_refused(backend: MemoryBackend) -> None:
+    """A child that is added after its parent is found out at the end; nothing is lost silently."""
+    writer = ObjectWriter(backend, threads=0)
+    first = writer.add_chunk(b"still in an open run")
+    child_body, child_children = encode_leaf([file_entry(b"f", Chunks((first,)), 20)])
+    early = Ref(node_id_of(child_body))
+    writer.add_node(*encode_leaf([file_entry(b"f", Chunks((first,)), 20), dir_entry(b"x", early)]))
+    writer.add_node(child_body, child_children)
+
+    with pytest.raises(UsageError, match="before its children"):
+        writer.finish()
+    writer.abort()
+
+
 @pytest.mark.parametrize("id_of", [chunk_id_of, node_id_of])
 def test_ids_are_of_their_kind(
     backend: MemoryBackend, writer: ObjectWriter, id_of: Callable[[bytes], bytes]
