@@ -9,13 +9,21 @@ import os
 import socket
 import struct
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from workspacefs.errors import RefusedError
 
 SOCKET_MODE: Final = 0o600
 _SUN_PATH_MAX_BYTES: Final = 107
 _UCRED: Final = struct.Struct("3i")
+
+
+class PeerSocket(Protocol):
+    """A connected socket of the standard library or of an event loop."""
+
+    def getsockopt(self, level: int, option: int, buffer_bytes: int, /) -> bytes:
+        """Return the value of a socket option."""
+        ...
 
 
 def listen_unix(path: str, *, backlog: int = 64) -> socket.socket:
@@ -53,29 +61,26 @@ def connect_unix(path: str, *, timeout_s: float) -> socket.socket:
     try:
         connection.settimeout(timeout_s)
         _with_short_name(path, connection.connect)
-        check_peer(connection)
+        if (refusal := peer_refusal(connection)) is not None:
+            raise refusal
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def check_peer(connection: socket.socket) -> int:
-    """Return the pid of the peer if it runs under our own account.
-
-    Raises:
-        RefusedError: It does not.
-    """
+def peer_refusal(connection: PeerSocket) -> RefusedError | None:
+    """Return why the peer may not talk to us: it runs under another account. None: it may."""
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-    pid, uid, _gid = _UCRED.unpack(found)
-    if uid != os.geteuid():
-        raise RefusedError(
-            f"the process at the other end of the socket runs as user {uid}, not as ours "
-            f"({os.geteuid()})",
-            kind="peer.foreign",
-            uid=uid,
-        )
-    return int(pid)
+    _pid, uid, _gid = _UCRED.unpack(found)
+    if uid == os.geteuid():
+        return None
+    return RefusedError(
+        f"the process at the other end of the socket runs as user {uid}, not as ours "
+        f"({os.geteuid()})",
+        kind="peer.foreign",
+        uid=uid,
+    )
 
 
 def _with_short_name(path: str, use: Callable[[str | bytes], object]) -> None:

@@ -1,0 +1,1 @@
+"""The daemons of workspacefs: a supervisor, and one session process for each mount."""

@@ -1,0 +1,222 @@
+"""Entry point of the daemons (`workspacefsd`): the only place that reads their environment and
+builds their objects.
+
+    workspacefsd supervise --state-dir DIR [--ready-fd N] [--foreground]
+    workspacefsd session --spec JSON [--json]
+
+The command line starts both; a person has no need to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import fcntl
+import gc
+import importlib
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import workspacefs
+from workspacefs.config import load_log_level
+from workspacefs.errors import BusyError, ExitCode, UnavailableError, UsageError, WorkspaceError
+from workspacefs.logs import install_log_file, set_aside_if_long
+from workspacefs.protocol.failures import error_document, error_from_document
+from workspacefs.protocol.sockets import listen_unix
+from workspacefs.statedir import StateDir, ensure_state_dir
+from workspacefs_daemon.announcement import Announcement
+from workspacefs_daemon.sources import stamp_of_sources
+from workspacefs_daemon.spec import SessionSpec, spec_from_document
+from workspacefs_daemon.supervisor import Supervisor
+from workspacefs_daemon.zygote import RunSession, fork_session, name_process, serve_session
+
+log = logging.getLogger(__name__)
+
+SESSION_MODULE: Final = "workspacefs_daemon.session"
+_PACKAGE_DIRS: Final = (
+    os.path.dirname(os.path.abspath(workspacefs.__file__)),
+    os.path.dirname(os.path.abspath(__file__)),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the daemon that the arguments ask for; return its exit code."""
+    options = _parser().parse_args(argv)
+    level = load_log_level(os.environ)
+    if options.command == "supervise":
+        return _supervise(options, level)
+    return _run_in_foreground(options, level)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="workspacefsd", description="Daemons of workspacefs; started by `workspacefs mount`."
+    )
+    parser.add_argument("--version", action="version", version=workspacefs.__version__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    supervise = commands.add_parser("supervise", help="fork a session process for each mount")
+    supervise.add_argument("--state-dir", required=True)
+    supervise.add_argument("--ready-fd", type=int, help="where to say that it listens; goes away")
+    supervise.add_argument("--foreground", action="store_true", help="do not leave the terminal")
+    session = commands.add_parser("session", help="serve one mount in the foreground")
+    session.add_argument("--spec", required=True, help="what to mount, as a JSON object")
+    session.add_argument("--json", action="store_true", help="say where it is mounted as JSON")
+    for command in (supervise, session):
+        command.add_argument("--session-module", default=SESSION_MODULE, help=argparse.SUPPRESS)
+    return parser
+
+
+def _supervise(options: argparse.Namespace, level: int) -> int:
+    state = StateDir(options.state_dir)
+    try:
+        supervisor = _build_supervisor(state, options, level)
+    except WorkspaceError as exc:
+        _say_started(options.ready_fd, {"error": error_document(exc)})
+        sys.stderr.write(f"workspacefsd: {exc}\n")
+        return int(exc.exit_code)
+    _say_started(options.ready_fd, {"ok": {"pid": os.getpid()}})
+    supervisor.serve()
+    return int(ExitCode.OK)
+
+
+def _build_supervisor(state: StateDir, options: argparse.Namespace, level: int) -> Supervisor:
+    if not options.foreground:
+        _leave_terminal()
+    ensure_state_dir(state)
+    lock_fd = _lock(state.supervisor_lock)
+    set_aside_if_long(state.log_file)
+    set_aside_if_long(state.crash_file)
+    install_log_file(state.log_file, role="supervisor", level=level)
+    faulthandler.enable()
+    stamp = stamp_of_sources(_PACKAGE_DIRS)
+    run_session = _load_run_session(options.session_module)
+    name_process("workspacefsd")
+    listener = listen_unix(state.supervisor_socket)
+    # What was imported lives as long as the process: a collection in a forked session must neither
+    # look at it nor copy its pages.
+    gc.collect()
+    gc.freeze()
+    return Supervisor(
+        state,
+        listener,
+        lock_fd,
+        fork=lambda spec, release: fork_session(run_session, spec, release),
+        is_outdated=lambda: stamp_of_sources(_PACKAGE_DIRS) != stamp,
+    )
+
+
+def _load_run_session(module: str) -> RunSession:
+    """Import everything that a session needs, once, before any fork.
+
+    Not an import at the top: a missing or broken library is told to whoever waits for the start.
+    """
+    try:
+        loaded = importlib.import_module(module)
+    except ImportError as exc:
+        log.exception("supervisor.import_failed")
+        raise UnavailableError(
+            f"a part of workspacefs cannot be loaded: {exc}; "
+            "workspacefs doctor says what is missing",
+            kind="supervisor.import",
+            module=exc.name,
+        ) from exc
+    run_session: RunSession = loaded.run_session
+    return run_session
+
+
+def _leave_terminal() -> None:
+    # Source: daemon(7), the SysV steps; standard input and output were set by who started us.
+    if os.fork() != 0:
+        os._exit(0)
+    os.setsid()
+    if os.fork() != 0:
+        os._exit(0)
+    os.chdir("/")
+    os.umask(0o077)
+
+
+def _lock(path: str) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as exc:
+        holder = os.read(descriptor, 32).decode(errors="replace").strip()
+        os.close(descriptor)
+        raise BusyError(
+            f"a supervisor runs already for this state directory (process {holder or 'unknown'})",
+            kind="supervisor.running",
+        ) from exc
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
+
+
+def _say_started(ready_fd: int | None, message: Mapping[str, object]) -> None:
+    if ready_fd is None:
+        return
+    try:
+        os.write(ready_fd, json.dumps(message).encode("ascii") + b"\n")
+    except BrokenPipeError:
+        log.warning("supervisor.starter_gone")
+    os.close(ready_fd)
+
+
+def _run_in_foreground(options: argparse.Namespace, level: int) -> int:
+    answer: list[Mapping[str, object]] = []
+
+    def tell(message: Mapping[str, object]) -> None:
+        answer.append(message)
+        if "ok" in message:
+            _print_mounted(message["ok"], as_json=options.json)
+
+    try:
+        spec = _spec_in(options.spec)
+        state = StateDir(spec.state_dir)
+        ensure_state_dir(state)
+        install_log_file(state.log_file, role="session", level=level)
+        faulthandler.enable()
+        run_session = _load_run_session(options.session_module)
+        if serve_session(run_session, spec, Announcement(spec, tell)):
+            return int(ExitCode.OK)
+        error = error_from_document(_member(answer[-1], "error"))
+    except WorkspaceError as exc:
+        error = exc
+    if options.json:
+        sys.stdout.write(json.dumps({"error": error_document(error)}) + "\n")
+    else:
+        sys.stderr.write(f"workspacefs: {error}\n")
+    return int(error.exit_code)
+
+
+def _spec_in(text: str) -> SessionSpec:
+    try:
+        document = json.loads(text)
+    except ValueError as exc:
+        raise UsageError("--spec is no JSON", kind="mount.malformed") from exc
+    if not isinstance(document, dict):
+        raise UsageError("--spec is no JSON object", kind="mount.malformed")
+    return spec_from_document(document)
+
+
+def _member(message: Mapping[str, object], name: str) -> Mapping[str, object]:
+    value = message.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _print_mounted(result: object, *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(result) + "\n")
+    elif isinstance(result, dict):
+        sys.stdout.write(
+            f"session {result['session']} is mounted at {result['mountpoint']}; "
+            "Ctrl-C unmounts it, nothing is lost\n"
+        )
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""From a warm process to a session process: fork, leave everything of the parent, run, end.
+
+The parent has imported everything and opened nothing but what `release` closes; it runs one thread
+and no event loop. Measured: fork to first answer of the mount 5.5 ms, against 100 ms for imports.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple, NoReturn, Protocol
+
+from workspacefs.errors import UnavailableError, WorkspaceError
+from workspacefs.logs import install_log_file
+from workspacefs.statedir import StateDir
+from workspacefs_daemon.announcement import Announcement
+from workspacefs_daemon.mountpoints import prepare_mountpoint
+from workspacefs_daemon.spec import SessionSpec
+
+log = logging.getLogger(__name__)
+
+_COMM: Final = "wsfs-session"
+_HANDLED: Final = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
+
+
+class RunSession(Protocol):
+    """Serves one mount from beginning to end; workspacefs_daemon.session.run_session is it."""
+
+    def __call__(
+        self,
+        spec: SessionSpec,
+        ready: Callable[[Mapping[str, object]], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """Mount, call `ready` once the mount answers, serve, and return when it is unmounted.
+
+        Runs in a process of its own, in its main thread. An error before `ready` is raised or
+        given to `failed`. SIGTERM and SIGINT mean: unmount cleanly and return.
+        """
+        ...
+
+
+class StartedSession(NamedTuple):
+    """A session process that was forked and has not said yet whether it mounted."""
+
+    pid: int
+    ready_fd: int
+    """Readable: one JSON line, {"ok":…} or {"error":…}; ends without one when the process dies."""
+
+
+def fork_session(
+    run_session: RunSession, spec: SessionSpec, release: Callable[[], None]
+) -> StartedSession:
+    """Fork a process that serves one mount.
+
+    Args:
+        run_session: What it runs.
+        spec: What it mounts.
+        release: Called in the new process: closes what belongs to the parent alone.
+
+    Raises:
+        UnavailableError: The system has no room for another process.
+    """
+    reader, writer = os.pipe()
+    try:
+        pid = os.fork()
+    except OSError as exc:
+        os.close(reader)
+        os.close(writer)
+        raise UnavailableError(
+            f"no process can be started for the mount: {exc.strerror}", kind="session.fork"
+        ) from exc
+    if pid == 0:
+        os.close(reader)
+        _run_child(run_session, spec, release, writer)
+    os.close(writer)
+    return StartedSession(pid, reader)
+
+
+def serve_session(run_session: RunSession, spec: SessionSpec, announcement: Announcement) -> bool:
+    """Prepare the mountpoint, serve the mount to its end, and return whether all went well."""
+    try:
+        prepare_mountpoint(spec)
+        run_session(spec, announcement.ready, announcement.failed)
+    except BaseException as exc:  # noqa: BLE001  # the root of a session: every end is told
+        announcement.failed(_only_cause(exc))
+        return False
+    if not announcement.is_made:
+        announcement.failed(
+            WorkspaceError("the session ended before it was mounted", kind="session.ended")
+        )
+        return False
+    # A session that failed stays registered: that is how its dead mount is known by name.
+    announcement.withdraw()
+    log.info("session.ended")
+    return True
+
+
+def _run_child(
+    run_session: RunSession, spec: SessionSpec, release: Callable[[], None], writer: int
+) -> NoReturn:
+    status = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        release()
+        for number in _HANDLED:
+            signal.signal(number, signal.SIG_DFL)
+        os.setsid()
+        name_process(_COMM)
+        install_log_file(StateDir(spec.state_dir).log_file, role="session")
+
+        def tell(message: Mapping[str, object]) -> None:
+            with suppress(BrokenPipeError):  # nobody waits any more: the supervisor died
+                os.write(writer, json.dumps(message).encode("ascii") + b"\n")
+            os.close(writer)
+
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        if serve_session(run_session, spec, Announcement(spec, tell)):
+            status = 0
+    except BaseException:
+        log.exception("session.crashed")
+    finally:
+        logging.shutdown()
+        # Not sys.exit: the parent's frames lie below us and must never go on in this process.
+        os._exit(status)
+
+
+def name_process(comm: str) -> None:
+    """Set the name that ps and top show, at most 15 characters."""
+    with suppress(OSError), open("/proc/self/comm", "w") as file:
+        file.write(comm)
+
+
+def _only_cause(exc: BaseException) -> BaseException:
+    while isinstance(exc, BaseExceptionGroup) and len(exc.exceptions) == 1:
+        exc = exc.exceptions[0]
+    return exc

@@ -1,0 +1,118 @@
+"""Which sessions are mounted from here, and by which processes: one small file each.
+
+A session process writes its file when it is mounted and removes it when it ends; a killed one
+leaves it behind, which is how a dead mount is known by name. The supervisor owns none of this, so
+it may die and come back. Files are replaced whole; they are worthless after a reboot.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from workspacefs.statedir import StateDir
+
+_BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
+_START_TICKS_FIELD: Final = 19  # counted after the command name, which may hold anything
+_FILE_MAX_BYTES: Final = 64 * 1024
+_KINDS: Final = {"is_read_only": bool, "pid": int, "start_ticks": int, "mounted_ns": int}
+
+
+class LiveSession(NamedTuple):
+    """A session and the process that serves it; alive when the file was written."""
+
+    session: str
+    session_id: str
+    socket: str
+    mountpoint: str
+    store_url: str
+    branch: str
+    is_read_only: bool
+    pid: int
+    start_ticks: int
+    """Field `starttime` of /proc/PID/stat: with the pid it names a process for ever."""
+    boot_id: str
+    mounted_ns: int
+    """Wall time, for people."""
+
+    def is_alive(self) -> bool:
+        """Tell whether that very process still runs."""
+        return self.boot_id == boot_id() and find_start_ticks(self.pid) == self.start_ticks
+
+
+def boot_id() -> str:
+    """Return the id of this boot of the machine."""
+    with open(_BOOT_ID_PATH) as file:
+        return file.read().strip()
+
+
+def find_start_ticks(pid: int) -> int | None:
+    """Return when a process started, in clock ticks since the boot; None when there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # A zombie serves nothing any more; its parent just has not looked yet.
+    return None if fields[0] in (b"Z", b"X") else int(fields[_START_TICKS_FIELD])
+
+
+def save_session(state: StateDir, session: LiveSession) -> None:
+    """Register a session. Atomic; survives process death, not meant to survive power loss."""
+    path = state.registry_file(session.session_id)
+    temporary = f"{path}.{os.getpid()}.tmp"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "w", encoding="ascii") as file:
+        json.dump(session._asdict(), file)
+    os.replace(temporary, path)
+
+
+def forget_session(state: StateDir, session_id: str) -> None:
+    """Remove what a session left in the run directory. Idempotent."""
+    for path in (state.session_socket(session_id), state.registry_file(session_id)):
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+
+
+def load_sessions(state: StateDir) -> list[LiveSession]:
+    """Return all registered sessions, also those whose process died, by mountpoint."""
+    try:
+        names = os.listdir(state.run_dir)
+    except FileNotFoundError:
+        return []
+    found = [
+        session
+        for name in names
+        if name.endswith(".json")
+        and (session := _load_session(f"{state.run_dir}/{name}")) is not None
+    ]
+    return sorted(found, key=lambda session: (session.mountpoint, session.mounted_ns))
+
+
+def living_sessions(state: StateDir) -> list[LiveSession]:
+    """Return the registered sessions whose process runs."""
+    return [session for session in load_sessions(state) if session.is_alive()]
+
+
+def _load_session(path: str) -> LiveSession | None:
+    # A file that is not whole was left by a crash of the machine: it names no living process.
+    try:
+        with open(path, "rb") as file:
+            document = json.loads(file.read(_FILE_MAX_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return _session_from(document) if isinstance(document, dict) else None
+
+
+def _session_from(document: Mapping[str, object]) -> LiveSession | None:
+    values = []
+    for name in LiveSession._fields:
+        value = document.get(name)
+        if type(value) is not _KINDS.get(name, str):
+            return None
+        values.append(value)
+    return LiveSession._make(values)
