@@ -66,6 +66,11 @@ def zeros(length: int) -> bytes:
     return bytes(length)
 
 
+@lru_cache(maxsize=8)
+def _cutter(avg_bytes: int) -> FastCDC:
+    return FastCDC(avg_bytes, min_size=avg_bytes // 4, max_size=avg_bytes * 4)
+
+
 def _pages(
     read: ReadRange, size_bytes: int, page_bytes: int, is_zero: Callable[[int, int], bool] | None
 ) -> Iterator[bytes | memoryview]:
@@ -84,7 +89,7 @@ def _pages(
 def _content_defined(
     read: ReadRange, size_bytes: int, avg_bytes: int, is_zero: Callable[[int, int], bool] | None
 ) -> Iterator[bytes | memoryview]:
-    cutter = FastCDC(avg_bytes, min_size=avg_bytes // 4, max_size=avg_bytes * 4)
+    cutter = _cutter(avg_bytes)
     max_bytes = avg_bytes * 4
     window_bytes = max(_WINDOW_MIN_BYTES, 4 * max_bytes)
     at = 0  # where the next chunk begins

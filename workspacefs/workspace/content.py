@@ -21,8 +21,6 @@ from workspacefs.objects.entry import (
 )
 from workspacefs.objects.refs import ChunkRef, Ref
 
-_ZEROS_MIN_BYTES = 64 * 1024
-
 
 class ContentSink(Protocol):
     """Takes chunks and chunk lists."""
@@ -75,7 +73,7 @@ def write_content(
     hole: ChunkRef | None = None
     for chunk in iter_chunks(read, size_bytes, params, is_zero=is_zero):
         length = len(chunk)
-        if length >= _ZEROS_MIN_BYTES and chunk is zeros(length):
+        if is_zero is not None and type(chunk) is bytes and chunk is zeros(length):
             if hole is None or hole.size_bytes != length:
                 hole = sink.add_chunk(chunk)
             refs.append(hole)
