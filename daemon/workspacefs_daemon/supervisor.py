@@ -207,8 +207,12 @@ class Supervisor:
                 )
 
     def _mount(self, asker: _Asker, request: Request) -> None:
-        spec = spec_from_document(request.args)
-        if self._is_outdated():
+        document = request.args.get("spec")
+        if not isinstance(document, dict):
+            raise UsageError("a mount needs an object spec", kind="mount.malformed")
+        spec = spec_from_document(document)
+        self._refuse_other_namespace(request.args.get("mount_namespace"))
+        if request.args.get("version", __version__) != __version__ or self._is_outdated():
             # Before the answer: the asker starts our successor as soon as it has it.
             self._stop_listening()
             raise UnavailableError(
@@ -218,6 +222,16 @@ class Supervisor:
         birth = _Birth(asker, request.id, self._fork(spec, self.release))
         self._births.add(birth)
         self._watch(birth.started.ready_fd, lambda: self._hear_birth(birth))
+
+    def _refuse_other_namespace(self, asked: object) -> None:
+        ours = os.stat("/proc/self/ns/mnt").st_ino
+        if asked is not None and asked != ours:
+            raise UnavailableError(
+                "the supervisor of this state directory runs in another mount namespace "
+                "(another container?): you could not see what it mounts; give a --state-dir of "
+                "your own, or stop it: workspacefs supervisor stop",
+                kind="supervisor.namespace",
+            )
 
     def _hear_birth(self, birth: _Birth) -> None:
         data = os.read(birth.started.ready_fd, _RECEIVE_BYTES)

@@ -1,0 +1,146 @@
+"""`workspacefs mount`: from a store to a directory that one can work in."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+
+from workspacefs import __version__
+from workspacefs.cli.context import Context, Output, short_id
+from workspacefs.cli.store_urls import absolute_url
+from workspacefs.client.mountinfo import find_mount
+from workspacefs.client.supervisor import daemon_command, ensure_supervisor
+from workspacefs.config import daemon_environment
+from workspacefs.errors import UnavailableError, UsageError, WorkspaceError
+from workspacefs.statedir import ensure_state_dir
+
+EXAMPLE = """\
+  mkdir -p /tmp/w
+  workspacefs mount ./store /tmp/w --session fix-login
+  workspacefs mount ./store /tmp/old --at main~3 --read-only --mkdir"""
+
+MOUNT_TIMEOUT_S: Final = 300.0
+"""A session that replays much uncommitted work after a crash may take this long."""
+_TRIES_MAX: Final = 3
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("url", metavar="URL", help="store of the workspace: ./dir or file:///dir")
+    parser.add_argument("mountpoint", metavar="MOUNTPOINT", help="an empty directory")
+    parser.add_argument(
+        "--session",
+        metavar="NAME",
+        help="session to resume, with its uncommitted work, or to begin under this name "
+        "(default: begin one with a new name)",
+    )
+    parser.add_argument("--branch", default="main", help="where a new session starts (main)")
+    parser.add_argument("--at", metavar="REV", help="show this revision; needs --read-only")
+    parser.add_argument("--read-only", action="store_true", help="let nothing be changed")
+    parser.add_argument(
+        "--allow-other",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="let other accounts in, as far as modes allow (default: only when we are root)",
+    )
+    parser.add_argument("--mkdir", action="store_true", help="create the mountpoint if absent")
+    parser.add_argument(
+        "--foreground", action="store_true", help="stay here; Ctrl-C unmounts, nothing is lost"
+    )
+
+
+def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
+    """Mount; return when the mount answers."""
+    if options.at and not options.read_only:
+        raise UsageError(
+            "--at shows the past, which cannot be changed: add --read-only "
+            "(to work from there, start a session on a branch)",
+            kind="usage.at",
+        )
+    mountpoint = os.path.realpath(options.mountpoint)
+    spec: dict[str, object] = {
+        "store_url": absolute_url(options.url),
+        "mountpoint": mountpoint,
+        "state_dir": context.state.root,
+        "session_name": options.session,
+        "branch": options.branch,
+        "at_rev": options.at,
+        "read_only": options.read_only,
+        "allow_other": options.allow_other,
+        "foreground": options.foreground,
+    }
+    made = options.mkdir and _make_directory(mountpoint)
+    try:
+        if options.foreground:
+            _become_session(spec, context)
+        result = _mount(spec, context)
+    except WorkspaceError:
+        if made:
+            with suppress(OSError):
+                os.rmdir(mountpoint)
+        raise
+    _check_visible(mountpoint)
+    _tell(result, context.out)
+    return result
+
+
+def _make_directory(path: str) -> bool:
+    try:
+        os.makedirs(path)
+    except FileExistsError:
+        return False
+    except OSError as exc:
+        raise UsageError(
+            f"the mountpoint {path} cannot be created: {exc.strerror}", kind="mountpoint.unusable"
+        ) from exc
+    return True
+
+
+def _become_session(spec: Mapping[str, object], context: Context) -> None:
+    ensure_state_dir(context.state)
+    words = ["session", "--spec", json.dumps(spec), *(["--json"] if context.out.as_json else [])]
+    command = daemon_command(*words)
+    os.execve(command[0], command, dict(context.environ))
+
+
+def _mount(spec: Mapping[str, object], context: Context) -> dict[str, object]:
+    args = {
+        "spec": spec,
+        "version": __version__,
+        "mount_namespace": os.stat("/proc/self/ns/mnt").st_ino,
+    }
+    for _ in range(_TRIES_MAX):
+        environ = daemon_environment(context.environ)
+        with ensure_supervisor(context.state, environ) as supervisor:
+            try:
+                return supervisor.call("mount", args, timeout_s=MOUNT_TIMEOUT_S)
+            except UnavailableError as exc:
+                # One that stepped back because the code changed, or was just ending: get the next.
+                if exc.kind != "supervisor.outdated":
+                    raise
+                last = exc
+    raise last
+
+
+def _check_visible(mountpoint: str) -> None:
+    if find_mount(mountpoint) is None:
+        raise UnavailableError(
+            f"the mount was made, but {mountpoint} does not show it here",
+            kind="mount.not_visible",
+            mountpoint=mountpoint,
+        )
+
+
+def _tell(result: Mapping[str, object], out: Output) -> None:
+    place, session = result["mountpoint"], result["session"]
+    resumed = "resumed" if result.get("resumed") else "mounted"
+    out.line(f"{resumed} session {session} at {place}")
+    out.line(f"  base {short_id(result.get('base'))} on {result['branch']}")
+    out.note(
+        f"next: cd {place}, work, then: workspacefs status | diff | commit -m WHY; "
+        f"workspacefs umount {place}"
+    )

@@ -1,0 +1,90 @@
+"""`workspacefs status`: what a session changed, grouped as a person thinks of it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Final
+
+from workspacefs.cli.context import Context, Output, count_text, short_id, size_text
+from workspacefs.client.locate import path_inside, session_of
+
+EXAMPLE = """\
+  workspacefs status              # of the mount we are in
+  workspacefs status /tmp/w/src   # only what lies below"""
+
+_GROUPS: Final = (
+    ("added", "A"),
+    ("modified", "M"),
+    ("deleted", "D"),
+    ("renamed", "R"),
+    ("type", "T"),
+    ("metadata", "m"),
+)
+_TITLES: Final = {
+    "type": "turned into something else",
+    "metadata": "mode, owner, times or attributes only",
+}
+_SHOWN_MAX: Final = 200
+"""Names of one group that a person is shown; --all shows all, and so does --json."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "path", metavar="PATH", nargs="?", help="a mountpoint, or anything inside (default: here)"
+    )
+    parser.add_argument("--all", action="store_true", help="name every change, however many")
+
+
+def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
+    """Ask the session and show its answer."""
+    address = session_of(options.path or ".", context.state)
+    under = path_inside(options.path, address.mountpoint) if options.path else ""
+    with address.connect() as connection:
+        answer = connection.call("status", {"under": under})
+    _tell(answer, under, context.out, is_all=options.all)
+    return {"mountpoint": address.mountpoint, **answer}
+
+
+def _tell(answer: Mapping[str, object], under: str, out: Output, *, is_all: bool) -> None:
+    where = f", below {under}" if under else ""
+    out.line(
+        f"session {answer['session']} on {answer['branch']}, base {short_id(answer['base'])}{where}"
+    )
+    rows = answer["changes"]
+    assert isinstance(rows, list)
+    if not rows:
+        out.line("nothing changed")
+        return
+    for kind, letter in _GROUPS:
+        group = [row for row in rows if row["kind"] == kind]
+        if group:
+            _tell_group(kind, letter, group, out, is_all=is_all)
+    counts = [
+        f"{sum(row['kind'] == kind for row in rows):,} {kind}"
+        for kind, _ in _GROUPS
+        if any(row["kind"] == kind for row in rows)
+    ]
+    out.line(f"\n{count_text(len(rows), 'change')}: {', '.join(counts)}")
+    out.note("next: workspacefs diff shows them, workspacefs commit -m WHY keeps them")
+
+
+def _tell_group(
+    kind: str, letter: str, group: list[dict[str, object]], out: Output, *, is_all: bool
+) -> None:
+    out.line(f"\n{_TITLES.get(kind, kind)}")
+    shown = group if is_all else group[:_SHOWN_MAX]
+    for row in shown:
+        name = f"{row['from']} -> {row['path']}" if row.get("from") else str(row["path"])
+        out.line(f"  {letter} {name}{_sizes(row)}")
+    if len(shown) < len(group):
+        out.line(f"  … and {len(group) - len(shown):,} more (--all names them)")
+
+
+def _sizes(row: Mapping[str, object]) -> str:
+    old, new = row.get("old_size"), row.get("new_size")
+    if isinstance(old, int) and isinstance(new, int):
+        return "" if old == new else f"  ({size_text(old)} -> {size_text(new)})"
+    size = new if isinstance(new, int) else old
+    return f"  ({size_text(size)})" if isinstance(size, int) and size else ""

@@ -1,0 +1,193 @@
+"""`workspacefs umount`: take a mount away, whatever state it is in."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from workspacefs.cli.context import Context, Output
+from workspacefs.client.locate import SessionAddress, find_session_of
+from workspacefs.client.mountinfo import find_mount
+from workspacefs.client.registry import LiveSession, forget_session, load_sessions
+from workspacefs.client.unmount import unmount
+from workspacefs.errors import NotFoundError, UnavailableError, UsageError
+from workspacefs.statedir import StateDir
+
+EXAMPLE = """\
+  workspacefs umount /tmp/w
+  workspacefs umount --lazy /tmp/w     # though programs still use it"""
+
+_WAIT_S: Final = 60.0
+_POLL_S: Final = 0.005
+_KILL_WAIT_S: Final = 10.0
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("mountpoint", metavar="MOUNTPOINT")
+    parser.add_argument(
+        "--lazy", action="store_true", help="take it out of sight though programs still use it"
+    )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="end a session that does not answer; what was written is kept",
+    )
+
+
+def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
+    """Unmount; return when the session's process has ended, so that it can be mounted again."""
+    mountpoint = os.path.realpath(options.mountpoint)
+    registered = _find_registered(mountpoint, context.state)
+    if registered is not None and not registered.is_alive():
+        return _remove_dead(registered, context)
+    if options.force and registered is not None:
+        return _kill(registered, context)
+    address = _address(mountpoint, registered, context.state)
+    if address is None:
+        return _unmount_stranger(mountpoint, options, context.out)
+    answer = _ask(address, is_lazy=options.lazy)
+    _wait_until_gone(address, registered)
+    changes = answer.get("changes")
+    _tell(address.session, address.store_url, mountpoint, changes, context.out)
+    return {
+        "mountpoint": mountpoint,
+        "session": address.session,
+        "store_url": address.store_url,
+        "was_dead": False,
+        "changes": changes,
+    }
+
+
+def _find_registered(mountpoint: str, state: StateDir) -> LiveSession | None:
+    found = None
+    for session in load_sessions(state):
+        if session.mountpoint == mountpoint:
+            found = session
+    return found
+
+
+def _address(
+    mountpoint: str, registered: LiveSession | None, state: StateDir
+) -> SessionAddress | None:
+    if registered is not None:
+        return SessionAddress._make(getattr(registered, name) for name in SessionAddress._fields)
+    address = find_session_of(mountpoint, state) if _is_alive_at(mountpoint) else None
+    if address is not None and address.mountpoint != mountpoint:
+        raise UsageError(
+            f"{mountpoint} lies inside a mount; unmount that: workspacefs umount "
+            f"{address.mountpoint}",
+            kind="mountpoint.inside",
+            mountpoint=address.mountpoint,
+        )
+    return address
+
+
+def _is_alive_at(mountpoint: str) -> bool:
+    try:
+        os.stat(mountpoint)
+    except OSError:
+        return False
+    return True
+
+
+def _ask(address: SessionAddress, *, is_lazy: bool) -> Mapping[str, object]:
+    with address.connect() as connection:
+        try:
+            return connection.call("umount", {"lazy": is_lazy})
+        except UnavailableError as exc:
+            # The process may end faster than its answer travels; whether it worked is seen next.
+            if exc.kind != "daemon.gone":
+                raise
+            return {}
+
+
+def _wait_until_gone(address: SessionAddress, registered: LiveSession | None) -> None:
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        if registered is not None:
+            is_gone = not registered.is_alive()
+        else:
+            is_gone = not os.path.exists(address.socket)
+        if is_gone and find_mount(address.mountpoint) is None:
+            return
+        if time.monotonic() > deadline:
+            raise UnavailableError(
+                f"session {address.session} does not end; try: workspacefs umount --force "
+                f"{address.mountpoint}",
+                kind="session.not_ended",
+            )
+        time.sleep(_POLL_S)
+
+
+def _remove_dead(session: LiveSession, context: Context) -> Mapping[str, object]:
+    mount = find_mount(session.mountpoint)
+    if mount is not None and mount.is_fuse:
+        unmount(session.mountpoint, is_lazy=True)
+    forget_session(context.state, session.session_id)
+    context.out.line(f"removed the dead mount {session.mountpoint} of session {session.session}")
+    context.out.note(
+        f"nothing that was written is lost; resume it with: workspacefs mount "
+        f"{session.store_url} DIR --session {session.session}"
+    )
+    return {
+        "mountpoint": session.mountpoint,
+        "session": session.session,
+        "store_url": session.store_url,
+        "was_dead": True,
+        "changes": None,
+    }
+
+
+def _kill(session: LiveSession, context: Context) -> Mapping[str, object]:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.kill(session.pid, number)
+        except ProcessLookupError:
+            break
+        deadline = time.monotonic() + _KILL_WAIT_S
+        while session.is_alive() and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        if not session.is_alive():
+            break
+    return _remove_dead(session, context)
+
+
+def _unmount_stranger(
+    mountpoint: str, options: argparse.Namespace, out: Output
+) -> Mapping[str, object]:
+    # No session of ours that is known here: perhaps one whose state directory is gone.
+    mount = find_mount(mountpoint)
+    if mount is None:
+        raise NotFoundError(
+            f"nothing is mounted at {mountpoint}; see: workspacefs sessions --local",
+            kind="mountpoint.not_mounted",
+            mountpoint=mountpoint,
+        )
+    if not mount.is_fuse:
+        raise UsageError(
+            f"{mountpoint} is a mount of {mount.kind}, not one of ours", kind="mountpoint.foreign"
+        )
+    is_dead = not _is_alive_at(mountpoint)
+    unmount(mountpoint, is_lazy=options.lazy or is_dead)
+    out.line(f"unmounted {mountpoint}")
+    return {
+        "mountpoint": mountpoint,
+        "session": None,
+        "store_url": None,
+        "was_dead": is_dead,
+        "changes": None,
+    }
+
+
+def _tell(session: str, store_url: str, mountpoint: str, changes: object, out: Output) -> None:
+    out.line(f"unmounted {mountpoint}")
+    if changes:
+        out.note(
+            f"session {session} keeps {changes} uncommitted changes; resume it with: "
+            f"workspacefs mount {store_url} DIR --session {session}"
+        )

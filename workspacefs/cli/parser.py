@@ -1,0 +1,55 @@
+"""Argument parsers whose errors are ours, and the flags that every command has."""
+
+from __future__ import annotations
+
+import argparse
+from typing import NoReturn
+
+from workspacefs.errors import UsageError
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Raises UsageError where argparse would print and exit."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong with the arguments."""
+        raise UsageError(f"{message}; see: {self.prog} --help", kind="usage.arguments")
+
+
+def new_parser(name: str, summary: str, example: str) -> CommandParser:
+    """Return the parser of a command, with the common flags."""
+    parser = CommandParser(
+        prog=f"workspacefs {name}",
+        description=summary,
+        epilog=f"example:\n{example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON document on standard output"
+    )
+    parser.add_argument(
+        "--state-dir",
+        metavar="DIR",
+        help="where daemons keep sockets, logs and uncommitted work "
+        "(default: $WORKSPACEFS_STATE_DIR, else ~/.local/state/workspacefs)",
+    )
+    return parser
+
+
+def add_progress_flag(parser: argparse.ArgumentParser) -> None:
+    """Add --progress to a command that may take long."""
+    parser.add_argument(
+        "--progress",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="show progress on standard error (default: when that is a terminal)",
+    )
+
+
+def key_value(text: str) -> tuple[str, str]:
+    """Return the parts of K=V, for an argument's type."""
+    key, separator, value = text.partition("=")
+    if not key or not separator:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form KEY=VALUE")
+    return key, value
