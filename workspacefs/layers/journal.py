@@ -48,7 +48,7 @@ class Journal:
     def __init__(self, layer: Layer, *, is_complete: bool) -> None:
         """Open the journal of a layer; `is_complete` is what recover() said of it."""
         self._layer = layer
-        self._is_complete = is_complete
+        self.is_complete = is_complete
         self._path = layer.directory / "journal"
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._end = _good_end(self._fd)
@@ -100,7 +100,13 @@ class Journal:
             pending.close()
 
     def restore(self, pending: PendingSync) -> None:
-        """Give back what a failed write() did not make durable, so that the next one does."""
+        """Give back what did not become durable, so that the next sync takes it; harmless for
+        what did. Also ends a pending sync that was never written.
+        """
+        pending.close()
+        if pending.is_restored:
+            return
+        pending.is_restored = True
         self._layer.dirty_keys |= pending.keys
         self._layer.doomed = pending.doomed + self._layer.doomed
         self._layer.segment_is_dirty = True
@@ -110,7 +116,7 @@ class Journal:
         os.close(self._fd)
 
     def _wants_rewrite(self, pending: PendingSync) -> bool:
-        if not self._is_complete:
+        if not self.is_complete:
             return True
         limit = max(_REWRITE_MIN_BYTES, _REWRITE_FACTOR * self._rewritten_bytes)
         return self._end > limit and bool(pending.keys)
@@ -141,7 +147,7 @@ class Journal:
         os.close(old_fd)
         sync_directory(self._path.parent)
         self._rewritten_bytes = self._end
-        self._is_complete = True
+        self.is_complete = True
 
 
 class PendingSync:
@@ -159,6 +165,8 @@ class PendingSync:
         self.snapshot = snapshot
         self.keys = keys
         self.doomed = doomed
+        self.is_restored = False
+        self._is_closed = False
         self._files = files
         self._segment = segment
 
@@ -173,7 +181,9 @@ class PendingSync:
         for fd in self.bodies():
             os.close(fd)
         self._files, self._segment = [], None
-        self.snapshot.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self.snapshot.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,8 +45,6 @@ class Layer:
     def __init__(self, directory: Path, *, number: int) -> None:
         self.directory = directory
         self.number = number
-        self.is_live = False
-        """Only a live layer's bodies may change in place."""
         self.dirty_keys: set[bytes] = set()
         """Keys changed since the journal was last written."""
         self.dirty_files: set[FileId] = set()
@@ -77,6 +75,11 @@ class Layer:
         self._files: OrderedDict[FileId, int] = OrderedDict()
         self._files_lock = threading.Lock()
 
+    @property
+    def is_dirty(self) -> bool:
+        """Whether power loss would take something that was done in this layer."""
+        return bool(self.dirty_keys or self.dirty_files or self.segment_is_dirty or self.doomed)
+
     # -- rows ------------------------------------------------------------------------------
 
     def get(self, key: bytes) -> bytes | None:
@@ -95,6 +98,23 @@ class Layer:
         """Return up to `limit` name rows of a directory past `after`, in order of name."""
         with self._env.begin() as txn:
             return list(_iter_names(txn, parent_id, after, limit))
+
+    def keys_after(self, after: bytes, prefix: bytes, limit: int) -> list[bytes]:
+        """Return up to `limit` keys greater than `after` that begin with `prefix`, in order."""
+        found: list[bytes] = []
+        with self._env.begin() as txn, txn.cursor() as cursor:
+            if not cursor.set_range(after + b"\0"):
+                return found
+            for key in cursor.iternext(values=False):
+                assert type(key) is bytes  # buffers are off
+                if len(found) == limit or not key.startswith(prefix):
+                    break
+                found.append(key)
+        return found
+
+    def has_rows(self, prefix: bytes) -> bool:
+        """Tell whether any row's key begins with `prefix`."""
+        return bool(self.keys_after(prefix, prefix, 1))
 
     def begin(self) -> Transaction:
         """Return a write transaction; at most one is open at a time, and none across an await."""
@@ -327,17 +347,6 @@ class Transaction:
         value = self._txn.get(key)
         assert value is None or type(value) is bytes
         return value
-
-    def keys_with_prefix(self, prefix: bytes) -> list[bytes]:
-        """Return all keys that begin with `prefix`."""
-        found = []
-        with self._txn.cursor() as cursor:
-            if cursor.set_range(prefix):
-                for key in cursor.iternext(values=False):
-                    if not key.startswith(prefix):
-                        break
-                    found.append(key)
-        return found
 
     def __enter__(self) -> Transaction:
         return self

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from workspacefs.errors import IntegrityError
 from workspacefs.ids import ROOT_FILE_ID, FileId
@@ -26,7 +27,7 @@ from workspacefs.trees.nodes import NodeSource
 from workspacefs.trees.walk import find_entry, iter_entries
 
 
-class PendingSource(NodeSource, ChunkSource):
+class PendingSource(NodeSource, ChunkSource, Protocol):
     """Gives the objects of the base, blocking."""
 
 
@@ -186,3 +187,23 @@ class Pending:
 
     def _content(self, row: InodeRow, file_id: FileId) -> BodyContent:
         return content_from_desc(row.content, file_id, self._layers)
+
+
+def entries_in(root: Entry, pending: Pending) -> dict[FileId, Entry]:
+    """Return the entries that a commit has for the files that `pending` changed, by file id.
+
+    `root` is the tree that was made of exactly this state, by a process that died before it could
+    say what became of each file. Same names lead to the same files in both.
+    """
+    found: dict[FileId, Entry] = {ROOT_FILE_ID: root}
+    stack = [(pending.root_file(), root)]
+    while stack:
+        directory, there = stack.pop()
+        for name, file, _ in pending.changed_names(directory):
+            entry = find_entry(there.subtree, name, pending.source)
+            if file is None or entry is None or entry.file_id != file.file_id:
+                continue
+            found[file.file_id] = entry
+            if file.is_dir:
+                stack.append((file, entry))
+    return found

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from workspacefs.ids import chunk_id_of
 from workspacefs.layers.rows import InodeRow
-from workspacefs.objects.entry import Entry, Subtree
+from workspacefs.objects.entry import Chunks, Content, Entry, Subtree
+from workspacefs.objects.refs import ChunkRef, Ref
+from workspacefs.trees.nodes import NodeSource
+from workspacefs.trees.walk import walk
+from workspacefs.workspace.changes import ChangeKind, PathChange
 from workspacefs.workspace.content import read_content
 from workspacefs.workspace.pending import Pending, PendingFile
 
 _COMPARE_BYTES: Final = 1 << 20
 _TYPE_MASK: Final = 0o170000
-
-
-class ChangeKind(enum.Enum):
-    """How a name differs from the base commit."""
-
-    ADDED = "added"
-    MODIFIED = "modified"
-    DELETED = "deleted"
-    RENAMED = "renamed"
-    TYPE = "type"
-    METADATA = "metadata"
-    """Bytes as before; mode, owner, attributes or times differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +43,7 @@ def iter_changes(pending: Pending) -> Iterator[PendingChange]:
     gone = {
         change.base.file_id: change
         for change in changes
-        if change.kind is ChangeKind.DELETED and change.base is not None
+        if change.kind is ChangeKind.REMOVED and change.base is not None
     }
     moved: set[bytes] = set()
     told: list[PendingChange] = []
@@ -70,7 +62,7 @@ def iter_changes(pending: Pending) -> Iterator[PendingChange]:
                 continue
         told.append(change)
     for change in told:
-        if change.kind is not ChangeKind.DELETED or change.path not in moved:
+        if change.kind is not ChangeKind.REMOVED or change.path not in moved:
             yield change
 
 
@@ -87,7 +79,7 @@ def _iter_raw(pending: Pending) -> Iterator[PendingChange]:
         path = prefix + name
         if file is None:
             if base is not None:
-                yield PendingChange(path, ChangeKind.DELETED, base, None)
+                yield PendingChange(path, ChangeKind.REMOVED, base, None)
             continue
         kind = _kind_of(pending, file, base)
         if kind is not None:
@@ -111,13 +103,13 @@ def _kind_of(pending: Pending, file: PendingFile, base: Entry | None) -> ChangeK
         is_same = (row.mode, row.uid, row.gid, row.xattrs) == (
             base.mode, base.uid, base.gid, base.xattrs,
         )  # fmt: skip
-        return None if is_same else ChangeKind.METADATA
+        return None if is_same else ChangeKind.ATTRIBUTES
     if _has_other_bytes(pending, file, base):
         return ChangeKind.MODIFIED
     is_same = (row.mode, row.uid, row.gid, row.xattrs, row.mtime_ns) == (
         base.mode, base.uid, base.gid, base.xattrs, base.mtime_ns,
     )  # fmt: skip
-    return None if is_same else ChangeKind.METADATA
+    return None if is_same else ChangeKind.ATTRIBUTES
 
 
 def _has_other_bytes(pending: Pending, file: PendingFile, base: Entry) -> bool:
@@ -138,3 +130,59 @@ def _has_other_bytes(pending: Pending, file: PendingFile, base: Entry) -> bool:
 def _spans(row: InodeRow) -> Iterator[tuple[int, int]]:
     for offset in range(0, row.size_bytes, _COMPARE_BYTES):
         yield offset, min(_COMPARE_BYTES, row.size_bytes - offset)
+
+
+class PendingContent:
+    """Chunks of the base, and bytes in layers as if they were chunks: for whoever reads entries."""
+
+    def __init__(self, pending: Pending) -> None:
+        self._pending = pending
+        self.nodes: NodeSource = pending.source
+        self._files: dict[bytes, PendingFile] = {}
+
+    def entry_of(self, name: bytes, file: PendingFile) -> Entry:
+        """Return an entry for a file as the layers show it; its chunk ids mean something here
+        alone.
+        """
+        row = file.row
+        if row is None:
+            assert file.base is not None
+            return file.base
+        content: Content = None
+        if not self._pending.is_in_layer(row):
+            content = row.content  # type: ignore[assignment]  # no body in a layer
+        elif row.size_bytes:
+            stand_in = chunk_id_of(b"pending" + file.file_id.to_bytes(8, "big"))
+            self._files[stand_in] = file
+            content = Chunks((ChunkRef(stand_in, row.size_bytes),))
+        return Entry(
+            name, row.mode, row.uid, row.gid, row.size_bytes, row.mtime_ns, row.ctime_ns,
+            file.file_id, row.nlink, content, row.xattrs,
+        )  # fmt: skip
+
+    def load_chunk(self, ref: ChunkRef) -> bytes:
+        """Return a chunk of the base, or the whole body of a file in a layer."""
+        file = self._files.get(ref.id)
+        if file is None:
+            return self._pending.source.load_chunk(ref)
+        assert file.row is not None
+        return self._pending.read(file.row, file.file_id, 0, ref.size_bytes)
+
+    def load_chunk_list(self, ref: Ref) -> tuple[ChunkRef, ...]:
+        """Return a chunk list of the base."""
+        return self._pending.source.load_chunk_list(ref)
+
+
+def iter_path_changes(
+    changes: Iterable[PendingChange], content: PendingContent
+) -> Iterator[PathChange]:
+    """Yield changes in the form that patches are made of: a removed directory becomes the files
+    that were in it.
+    """
+    for change in changes:
+        name = change.path.rpartition(b"/")[2]
+        new = None if change.file is None else content.entry_of(name, change.file)
+        yield PathChange(change.kind, change.path, change.base, new, change.from_path)
+        if change.kind is ChangeKind.REMOVED and change.base is not None and change.base.is_dir:
+            for path, entry in walk(change.base, content.nodes):
+                yield PathChange(ChangeKind.REMOVED, change.path + b"/" + path, entry, None)

@@ -1,4 +1,4 @@
-"""Making the live layer survive power loss: on fsync, and every few seconds."""
+"""Making layers survive power loss: on fsync, and every few seconds."""
 
 from __future__ import annotations
 
@@ -19,15 +19,22 @@ SYNC_PERIOD_S: Final = 5.0
 
 
 class Durability:
-    """Syncs one layer. Concurrent callers share the sync that begins after they asked."""
+    """Syncs the layers of a session. Callers at the same time share one sync."""
 
-    def __init__(self, layer: Layer, journal: Journal, blocking: Blocking) -> None:
-        self._layer = layer
-        self._journal = journal
+    def __init__(self, blocking: Blocking) -> None:
         self._blocking = blocking
+        self._journals: dict[Layer, Journal] = {}
         self._running = trio.Lock()
         self._begun = 0
         self._done = 0
+
+    def add(self, layer: Layer, journal: Journal) -> None:
+        """Sync this layer too from now on."""
+        self._journals[layer] = journal
+
+    def remove(self, layer: Layer) -> None:
+        """Sync this layer no more: what it held is in the store."""
+        self._journals.pop(layer).close()
 
     async def sync(self) -> None:
         """Make everything that was done before this call survive power loss.
@@ -41,24 +48,30 @@ class Durability:
                 return  # one that began after our call has ended
             self._begun += 1
             this = self._begun
-            # No await between these two: what is taken is one instant.
-            pending = self._journal.prepare()
-            try:
-                await self._blocking.sync(lambda: self._journal.write(pending))
-            except BaseException:
-                self._journal.restore(pending)
-                raise
-            self._layer.bury(pending.doomed)
+            # No await until all are taken: what is taken is one instant.
+            pendings = [
+                (layer, journal, journal.prepare())
+                for layer, journal in self._journals.items()
+                if layer.is_dirty or not journal.is_complete
+            ]
+            for layer, journal, pending in reversed(pendings):
+                try:
+                    await self._blocking.sync(lambda j=journal, p=pending: j.write(p))  # type: ignore[misc]
+                except BaseException:
+                    for _, other, left in pendings:
+                        other.restore(left)
+                    raise
+                layer.bury(pending.doomed)
             self._done = this
 
     async def run(self) -> None:
         """Sync every SYNC_PERIOD_S while there is something to sync; runs until cancelled."""
         while True:
             await trio.sleep(SYNC_PERIOD_S)
-            if not (self._layer.dirty_keys or self._layer.segment_is_dirty or self._layer.doomed):
-                continue
             try:
-                await self.sync()
-                self._layer.ensure_ballast()
+                if any(layer.is_dirty for layer in self._journals):
+                    await self.sync()
+                for layer in self._journals:
+                    layer.ensure_ballast()
             except NoSpaceError:
-                log.warning("durability.disk_full", extra={"layer": self._layer.number})
+                log.warning("durability.disk_full")

@@ -99,7 +99,10 @@ class FileSystem:
 
     def _let_go(self, inode: Inode) -> None:
         if inode.lookups or inode.opens:
+            if inode.nlink == 0 and not inode.is_dir:
+                self.overlay.orphans.add(inode)
             return
         if inode.nlink == 0 and not inode.is_dir:
+            self.overlay.orphans.discard(inode)
             self.namespace.release_body(inode)
         self.overlay.drop_unused(inode)

@@ -34,6 +34,8 @@ class Overlay:
         self.frozen = list(frozen)
         self.resident = resident
         self.inodes: dict[int, Inode] = {}
+        self.orphans: set[Inode] = set()
+        """Files that have lost their last name and that someone still holds."""
         self.set_root(root)
 
     def set_root(self, root: Entry) -> None:

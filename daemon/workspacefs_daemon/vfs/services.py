@@ -11,6 +11,7 @@ from workspacefs.clock import Clock
 from workspacefs.ids import EPOCH_COUNTER_BITS, FileId
 from workspacefs.layers.layer import Layer
 from workspacefs_daemon.vfs.refusal import Refusal
+from workspacefs_daemon.vfs.residency import NotResident
 
 _RESERVED_KEY: Final = b"Mfile-ids"
 _RESERVED = struct.Struct(">QQ")
@@ -30,6 +31,7 @@ class FileIds:
         stored = layer.get(_RESERVED_KEY)
         self._epoch, self._limit = _RESERVED.unpack(stored) if stored else (0, 0)
         self._next = self._limit
+        self._spare_epoch: int | None = None
 
     def next_id(self) -> FileId:
         """Return an id that was never used in this workspace."""
@@ -45,11 +47,17 @@ class FileIds:
             txn.put(_RESERVED_KEY, _RESERVED.pack(self._epoch, self._limit))
         self._layer = layer
 
+    def _claim(self) -> None:
+        # One small conditional write to the store for every 16 million files; on a thread.
+        self._spare_epoch = self._allocate_epoch()
+
     def _reserve(self) -> None:
         epoch, limit = self._epoch, self._limit
         if epoch == 0 or limit >= 1 << EPOCH_COUNTER_BITS:
-            # One small conditional write to the store for every 16 million files.
-            epoch, limit = self._allocate_epoch(), 0
+            if self._spare_epoch is None:
+                raise NotResident(self._claim)
+            epoch, limit = self._spare_epoch, 0
+            self._spare_epoch = None
         with self._layer.begin() as txn:
             txn.put(_RESERVED_KEY, _RESERVED.pack(epoch, limit + _RESERVE_STEP))
         self._epoch, self._next, self._limit = epoch, limit, limit + _RESERVE_STEP

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import select
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, Final
 
@@ -31,6 +32,8 @@ class ReaderLock:
     def __init__(self) -> None:
         self._is_held = False
         self._lot = trio.lowlevel.ParkingLot()
+        self.is_ending = False
+        """Whether nothing will come any more, so that whoever waits must look and leave."""
 
     async def __aenter__(self) -> None:
         # No await between test and set.
@@ -40,6 +43,8 @@ class ReaderLock:
 
     async def __aexit__(self, *exc_info: object) -> None:
         self._is_held = False
+        if self.is_ending:
+            self._lot.unpark_all()
 
     def wake_reader(self) -> None:
         """Wake one waiting task: the one that read last is about to wait for something else."""
@@ -57,6 +62,7 @@ class SpinningLowlevel:
         self._misses = 0
         self._turn = 0
         self._poll: select.poll | None = None
+        self.on_end: Callable[[], None] = _nothing
         self._is_closing = False
 
     async def wait_readable(self, fd: int) -> None:
@@ -77,18 +83,23 @@ class SpinningLowlevel:
             spin_ns = min(spin_ns, _SHORT_SPIN_NS)
         until = perf_counter_ns() + spin_ns
         while True:
-            if poll.poll(0):
+            if events := poll.poll(0):
                 self._misses = 0
+                if events[0][1] & ~select.POLLIN:
+                    self.on_end()
                 return
             if perf_counter_ns() >= until:
                 break
         self._misses += 1
         self._turn = 0
         await trio.lowlevel.wait_readable(fd)
+        if (events := poll.poll(0)) and events[0][1] & ~select.POLLIN:
+            self.on_end()  # unmounted: the descriptor says error from now on
 
     def notify_closing(self, fd: int) -> None:
         """Make whoever waits for `fd` give up."""
         self._is_closing = True
+        self.on_end()
         trio.lowlevel.notify_closing(fd)
 
 
@@ -101,6 +112,7 @@ class SpinningTrio:
         self.from_thread = trio.from_thread
         self.ClosedResourceError = trio.ClosedResourceError
         self.lock: ReaderLock | None = None
+        self.lowlevel.on_end = self._end
 
     def Lock(self) -> ReaderLock:  # noqa: N802  # pyfuse3 calls trio.Lock()
         """Return the one lock that pyfuse3's readers share."""
@@ -112,12 +124,20 @@ class SpinningTrio:
         if self.lock is not None:
             self.lock.wake_reader()
 
+    def _end(self) -> None:
+        if self.lock is not None:
+            self.lock.is_ending = True
+
 
 def install(pyfuse3: Any) -> SpinningTrio:
     """Put the stand-in in place; before pyfuse3.main() is called."""
     stand_in = SpinningTrio()
     pyfuse3.trio = stand_in
     return stand_in
+
+
+def _nothing() -> None:
+    return None
 
 
 def _no_hops() -> int:

@@ -1,0 +1,107 @@
+"""A session process: opens what it shall show, mounts it, serves it, and leaves it clean."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+import pyfuse3
+import trio
+
+from workspacefs.client.unmount import unmount
+from workspacefs.errors import BusyError, NotFoundError, UnavailableError, WorkspaceError
+from workspacefs.statedir import StateDir
+from workspacefs_daemon.bindings.fuse.mount import mount, raise_read_ahead, serve
+from workspacefs_daemon.bindings.fuse.operations import Operations
+from workspacefs_daemon.control.server import serve_control
+from workspacefs_daemon.mounted import Mounted, open_mounted
+from workspacefs_daemon.ops import Ops, describe_session
+from workspacefs_daemon.spec import SessionSpec
+
+log = logging.getLogger(__name__)
+
+_GC_THRESHOLDS: Final = (50_000, 20, 50)
+"""Inodes and rows make no cycles; a full collection over a million inodes takes a second."""
+
+
+def run_session(
+    spec: SessionSpec,
+    ready: Callable[[Mapping[str, object]], None],
+    failed: Callable[[BaseException], None],
+) -> None:
+    """Serve one mount from beginning to end; see zygote.RunSession."""
+    gc.set_threshold(*_GC_THRESHOLDS)
+    mounted = open_mounted(spec)
+    trio.run(_serve, mounted, ready)
+
+
+async def _serve(mounted: Mounted, ready: Callable[[Mapping[str, object]], None]) -> None:
+    spec = mounted.spec
+    socket_path = StateDir(spec.state_dir).session_socket(mounted.session_id)
+    description = describe_session(mounted, socket_path)
+    operations = Operations(mounted.fs, mounted.blocking, describe=lambda: description)
+    ops = Ops(mounted, counts=operations.counts, pid=os.getpid())
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(serve_control, socket_path, ops)
+            mount(operations, spec, mounted.name)
+            try:
+                nursery.start_soon(mounted.durability.run)
+                nursery.start_soon(_unmount_on_signal, spec.mountpoint, mounted)
+                nursery.start_soon(_announce, mounted, socket_path, ready)
+                await serve(operations, mounted.blocking)
+            finally:
+                pyfuse3.close(unmount=True)
+            nursery.cancel_scope.cancel()
+    finally:
+        with trio.CancelScope(shield=True):
+            await mounted.close()
+
+
+async def _announce(
+    mounted: Mounted, socket_path: str, ready: Callable[[Mapping[str, object]], None]
+) -> None:
+    """Say that the mount answers, once it does."""
+    spec = mounted.spec
+    try:
+        await mounted.blocking.job(lambda: raise_read_ahead(spec.mountpoint))
+    except OSError as exc:
+        raise UnavailableError(
+            f"{spec.mountpoint} was mounted and does not answer: {exc.strerror}",
+            kind="mount.silent",
+        ) from exc
+    session = mounted.session
+    ready(
+        {
+            "session": mounted.name,
+            "session_id": mounted.session_id,
+            "socket": socket_path,
+            "mountpoint": spec.mountpoint,
+            "store_url": mounted.workspace.url,
+            "branch": spec.branch if session is None else session.session.branch,
+            "base": mounted.base.id.hex() if mounted.base else None,
+            "has_changes": mounted.has_changes(),
+        }
+    )
+
+
+async def _unmount_on_signal(mountpoint: str, mounted: Mounted) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            try:
+                await mounted.blocking.job(lambda: unmount(mountpoint))
+            except BusyError:
+                # Whoever has files open keeps them until this process ends; what they wrote stays.
+                with suppress(NotFoundError):
+                    await mounted.blocking.job(lambda: unmount(mountpoint, is_lazy=True))
+                pyfuse3.terminate()
+            except NotFoundError:
+                pyfuse3.terminate()
+            except WorkspaceError:
+                log.exception("session.unmount_failed")
+                pyfuse3.terminate()
