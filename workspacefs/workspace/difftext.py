@@ -50,9 +50,12 @@ def count_lines(change: PathChange, store: ContentSource) -> LineCounts | None:
 def iter_patch(changes: Iterable[PathChange], store: ContentSource) -> Iterator[str]:
     """Yield the lines of a patch, each with its end; directories have no place in it."""
     for change in changes:
-        if (change.old is None or change.old.is_dir) and (change.new is None or change.new.is_dir):
-            continue
-        yield from _patch_of(change, store)
+        if change.kind is ChangeKind.TYPE:
+            # As in git, another kind of file is one file gone and another come.
+            yield from _patch_of(change._replace(new=None), store)
+            yield from _patch_of(change._replace(old=None), store)
+        else:
+            yield from _patch_of(change, store)
 
 
 def iter_stat(changes: Sequence[PathChange], store: ContentSource) -> Iterator[str]:
@@ -100,6 +103,8 @@ def quote_path(path: bytes) -> str:
 def _patch_of(change: PathChange, store: ContentSource) -> Iterator[str]:
     old = None if change.old is None or change.old.is_dir else change.old
     new = None if change.new is None or change.new.is_dir else change.new
+    if old is None and new is None:
+        return
     before = quote_path(b"a/" + (change.old_path or change.path))
     after = quote_path(b"b/" + change.path)
     yield f"diff --git {before} {after}\n"

@@ -28,7 +28,7 @@ from workspacefs.workspace.manifest import (
 from workspacefs.workspace.near import near_names
 
 DEFAULT_BRANCH: Final = "main"
-_STEPS: Final = re.compile(r"(?P<name>.*?)(?P<steps>(?:~[0-9]*|\^)*)", re.DOTALL)
+_STEPS: Final = re.compile(r"(?P<name>.*?)(?P<steps>(?:~[0-9]{0,9}|\^)*)", re.DOTALL)
 _ID_PREFIX: Final = re.compile(r"[0-9a-f]{6,64}")
 
 
@@ -128,7 +128,7 @@ class Workspace:
         match = _STEPS.fullmatch(rev)
         assert match is not None
         ref, commit = self._resolve_name(match["name"], rev)
-        for step in re.findall(r"~[0-9]*|\^", match["steps"]):
+        for step in re.findall(r"~[0-9]{0,9}|\^", match["steps"]):
             for done in range(int(step[1:] or 1)):
                 if not commit.parents:
                     raise NotFoundError(
