@@ -14,8 +14,21 @@ def absolute_url(url: str) -> str:
 
 
 def split_revision(text: str) -> tuple[str, str | None]:
-    """Return the URL and the revision of URL[@REV]; a directory that has the @ in it wins."""
-    url, at, rev = text.rpartition("@")
-    if not at or not url or "/" in rev or os.path.isdir(text):
+    """Return the URL and the revision of URL[@REV].
+
+    Both may have an @ in them: the first one that stands behind an existing directory parts them,
+    else the last one.
+    """
+    if os.path.isdir(_path_in(text)):
         return text, None
-    return url, rev
+    at = text.find("@")
+    while at > 0:
+        if os.path.isdir(_path_in(text[:at])):
+            return text[:at], text[at + 1 :]
+        at = text.find("@", at + 1)
+    url, at_sign, rev = text.rpartition("@")
+    return (url, rev) if at_sign and url and "/" not in rev else (text, None)
+
+
+def _path_in(url: str) -> str:
+    return os.path.expanduser(url.removeprefix("file://"))

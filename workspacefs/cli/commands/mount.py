@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--session",
         metavar="NAME",
         help="session to resume, with its uncommitted work, or to begin under this name "
-        "(default: begin one with a new name)",
+        "(default: the one of this account and machine)",
     )
     parser.add_argument("--branch", default="main", help="where a new session starts (main)")
     parser.add_argument("--at", metavar="REV", help="show this revision; needs --read-only")
