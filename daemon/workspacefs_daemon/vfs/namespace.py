@@ -15,7 +15,6 @@ from typing import Final
 from workspacefs.layers.bodies import BodyContent, OwnFile, Run
 from workspacefs.layers.layer import Layer
 from workspacefs.layers.rows import WHITEOUT, encode_name, name_key
-from workspacefs.names import NAME_MAX_BYTES
 from workspacefs.objects.entry import Device, Subtree
 from workspacefs_daemon.vfs.inode import Inode
 from workspacefs_daemon.vfs.overlay import Overlay
@@ -54,8 +53,6 @@ class Namespace:
             Refusal: EEXIST, ENAMETOOLONG, or ENOENT in a directory that was removed.
         """
         live = self._services.writable()
-        if len(name) > NAME_MAX_BYTES:
-            raise Refusal(errno.ENAMETOOLONG)
         if parent.nlink == 0:
             raise Refusal(errno.ENOENT)
         if self._overlay.find_child(parent, name) is not None:
@@ -88,8 +85,6 @@ class Namespace:
             Refusal: EEXIST, ENOENT (the file or the directory has no name any more), EMLINK.
         """
         live = self._services.writable()
-        if len(name) > NAME_MAX_BYTES:
-            raise Refusal(errno.ENAMETOOLONG)
         if inode.nlink == 0 or parent.nlink == 0:
             raise Refusal(errno.ENOENT)
         if inode.nlink >= _LINKS_MAX:
@@ -158,8 +153,6 @@ class Namespace:
             Refusal: ENOENT, EEXIST (NOREPLACE), ENOTEMPTY, EISDIR, ENOTDIR, EINVAL (flags).
         """
         live = self._services.writable()
-        if len(new_name) > NAME_MAX_BYTES:
-            raise Refusal(errno.ENAMETOOLONG)
         if new_parent.nlink == 0:
             raise Refusal(errno.ENOENT)
         inode = self._existing(parent, name)

@@ -6,6 +6,7 @@ vfs/namespace.py and its neighbours change.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from itertools import islice
 from typing import Final
@@ -15,9 +16,11 @@ from workspacefs.ids import ROOT_FILE_ID, FileId
 from workspacefs.layers.bodies import content_from_desc
 from workspacefs.layers.layer import Layer
 from workspacefs.layers.rows import decode_inode, decode_name, inode_key, name_key
+from workspacefs.names import NAME_MAX_BYTES
 from workspacefs.objects.entry import Entry
 from workspacefs.trees.walk import find_entry, iter_entries
 from workspacefs_daemon.vfs.inode import Inode
+from workspacefs_daemon.vfs.refusal import Refusal
 from workspacefs_daemon.vfs.residency import Resident
 
 _NEVER: Final = -1
@@ -100,7 +103,13 @@ class Overlay:
     # -- looking up ------------------------------------------------------------------------
 
     def find_child(self, parent: Inode, name: bytes) -> Inode | None:
-        """Return the inode called `name` in a directory, or None. It is not registered yet."""
+        """Return the inode called `name` in a directory, or None. It is not registered yet.
+
+        Raises:
+            Refusal: ENAMETOOLONG.
+        """
+        if len(name) > NAME_MAX_BYTES:
+            raise Refusal(errno.ENAMETOOLONG)
         if parent.marked != _NEVER:
             found = self._name_row(parent.file_id, name)
             if found is not None:
