@@ -6,14 +6,13 @@ server that hangs does not return.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import stat
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from workspacefs.client.mountinfo import find_mount, is_inside
+from workspacefs.client.mountinfo import find_mount, is_dead_mount, is_inside
 from workspacefs.client.registry import LiveSession, forget_session, load_sessions
 from workspacefs.client.unmount import unmount
 from workspacefs.errors import BusyError, NotFoundError, RefusedError, UsageError
@@ -64,12 +63,8 @@ def _refuse_mounted_session(spec: SessionSpec, state: StateDir) -> None:
 
 def _remove_dead_mounts(mountpoint: str, state: StateDir) -> None:
     for _ in range(_STACKED_MOUNTS_MAX):
-        try:
-            os.stat(mountpoint)
+        if not is_dead_mount(mountpoint):
             break
-        except OSError as exc:
-            if exc.errno != errno.ENOTCONN:
-                break
         unmount(mountpoint, is_lazy=True)
         log.info("mount.dead_removed", extra={"mountpoint": mountpoint})
     for session in load_sessions(state):

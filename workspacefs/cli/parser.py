@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import NoReturn
 
+from workspacefs.config import load_commit_defaults
 from workspacefs.errors import UsageError
 
 
@@ -45,6 +47,35 @@ def add_progress_flag(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="show progress on standard error (default: when that is a terminal)",
     )
+
+
+def add_provenance_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say who is at work."""
+    for flag, what in (
+        ("agent", "who made the changes"),
+        ("run", "in which run of it"),
+        ("tool-call", "in which call of a tool"),
+        ("model", "with which model"),
+    ):
+        variable = "WORKSPACEFS_" + flag.replace("-", "_").upper()
+        parser.add_argument(f"--{flag}", metavar="NAME", help=f"{what} (default: ${variable})")
+    parser.add_argument(
+        "--meta",
+        metavar="KEY=VALUE",
+        action="append",
+        type=key_value,
+        default=[],
+        help="anything else worth keeping; may be given again",
+    )
+
+
+def given_provenance(options: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return who is at work: what the flags say, else the environment, else empty texts."""
+    defaults = load_commit_defaults(environ)._asdict()
+    return {
+        name: default if getattr(options, name) is None else getattr(options, name)
+        for name, default in defaults.items()
+    }
 
 
 def key_value(text: str) -> tuple[str, str]:

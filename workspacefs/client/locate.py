@@ -7,22 +7,19 @@ far as the socket that it names is served by our own account (see protocol.socke
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from workspacefs.client.connection import Connection
-from workspacefs.client.mountinfo import find_mount_above, is_inside
+from workspacefs.client.mountinfo import DEAD_ERRNOS, find_mount_above, is_inside
 from workspacefs.client.registry import LiveSession, load_sessions
 from workspacefs.errors import NotFoundError, UnavailableError
 from workspacefs.statedir import StateDir
 
 SESSION_XATTR: Final = "user.workspacefs.session"
 """Answered on anything inside a mount; not listed. A JSON object of SessionAddress's members."""
-
-_DEAD_ERRNOS: Final = frozenset((errno.ENOTCONN, errno.ECONNABORTED, errno.EIO))
 
 
 class SessionAddress(NamedTuple):
@@ -91,7 +88,7 @@ def _ask_mount(path: str) -> Mapping[str, object] | bool:
             asked = parent
             continue
         except OSError as exc:
-            return exc.errno not in _DEAD_ERRNOS
+            return exc.errno not in DEAD_ERRNOS
         except (ValueError, RecursionError):
             return True
         return document if isinstance(document, dict) else True

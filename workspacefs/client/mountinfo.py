@@ -5,11 +5,14 @@ Source: proc_pid_mountinfo(5).
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 MOUNTINFO_PATH: Final = "/proc/self/mountinfo"
+DEAD_ERRNOS: Final = frozenset((errno.ENOTCONN, errno.ECONNABORTED))
+"""What the kernel answers in place of a server that is gone."""
 _ESCAPES: Final = ((b"\\040", b" "), (b"\\011", b"\t"), (b"\\012", b"\n"), (b"\\134", b"\\"))
 
 
@@ -71,6 +74,19 @@ def find_mount_above(path: str, mounts: Iterable[Mount] | None = None) -> Mount 
         ):
             found = mount
     return found
+
+
+def is_dead_mount(mountpoint: str) -> bool:
+    """Tell whether the process that served a FUSE mount is gone.
+
+    Asks for the free space, which is never answered from the kernel's caches: a stat of a dead
+    mount can go well for as long as the attributes were promised to hold.
+    """
+    try:
+        os.statvfs(mountpoint)
+    except OSError as exc:
+        return exc.errno in DEAD_ERRNOS
+    return False
 
 
 def is_inside(path: str, directory: str) -> bool:

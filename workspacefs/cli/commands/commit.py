@@ -6,10 +6,9 @@ import argparse
 from collections.abc import Mapping
 
 from workspacefs.cli.context import Context, Output, short_id
-from workspacefs.cli.parser import add_progress_flag, key_value
+from workspacefs.cli.parser import add_progress_flag, add_provenance_flags, given_provenance
 from workspacefs.cli.progress import Bar
 from workspacefs.client.locate import session_of
-from workspacefs.config import load_commit_defaults
 
 EXAMPLE = """\
   workspacefs commit -m "fix the login form"
@@ -27,37 +26,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="BRANCH",
         help="then land it on this branch; exit code 5 when the branch has moved",
     )
-    for flag, what in (
-        ("agent", "who made the changes"),
-        ("run", "in which run of it"),
-        ("tool-call", "in which call of a tool"),
-        ("model", "with which model"),
-    ):
-        variable = "WORKSPACEFS_" + flag.replace("-", "_").upper()
-        parser.add_argument(f"--{flag}", metavar="NAME", help=f"{what} (default: ${variable})")
-    parser.add_argument(
-        "--meta",
-        metavar="KEY=VALUE",
-        action="append",
-        type=key_value,
-        default=[],
-        help="anything else worth keeping; may be given again",
-    )
+    add_provenance_flags(parser)
     add_progress_flag(parser)
 
 
 def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     """Ask the session to commit, and tell what came of it."""
     address = session_of(options.path or ".", context.state)
-    defaults = load_commit_defaults(context.environ)
     args = {
         "message": options.message,
         "into": options.into,
         "meta": dict(options.meta),
-        **{
-            name: getattr(options, name) if getattr(options, name) is not None else default
-            for name, default in defaults._asdict().items()
-        },
+        **given_provenance(options, context.environ),
     }
     with (
         Bar("commit", unit="files", is_shown=options.progress) as bar,
@@ -85,7 +65,10 @@ def _tell(answer: Mapping[str, object], session: str, out: Output) -> None:
         if isinstance(counts, dict)
         else ""
     )
-    out.line(f"commit {short_id(commit)} on session {session}" + (f": {told}" if told else ""))
+    if answer.get("is_new", True):
+        out.line(f"commit {short_id(commit)} on session {session}" + (f": {told}" if told else ""))
+    else:
+        out.line(f"nothing new to commit; the session is at {short_id(commit)}")
     if landed:
         out.line(f"landed on {landed}")
     else:

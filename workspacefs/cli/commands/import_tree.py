@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 from workspacefs.cli.commit_text import commit_document
 from workspacefs.cli.context import Context, Output, count_text, short_id, size_text, text_of
-from workspacefs.cli.parser import add_progress_flag
+from workspacefs.cli.parser import add_progress_flag, add_provenance_flags
 from workspacefs.cli.progress import Bar
-from workspacefs.cli.provenance import add_provenance_flags, new_provenance
+from workspacefs.cli.provenance import new_provenance
 from workspacefs.cli.store_urls import absolute_url
 from workspacefs.workspace.ingest import ImportOptions
 from workspacefs.workspace.landing import ImportResult, import_directory

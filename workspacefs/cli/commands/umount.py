@@ -11,7 +11,7 @@ from typing import Final
 
 from workspacefs.cli.context import Context, Output
 from workspacefs.client.locate import SessionAddress, find_session_of
-from workspacefs.client.mountinfo import find_mount
+from workspacefs.client.mountinfo import find_mount, is_dead_mount
 from workspacefs.client.registry import LiveSession, forget_session, load_sessions
 from workspacefs.client.unmount import unmount
 from workspacefs.errors import NotFoundError, UnavailableError, UsageError
@@ -42,6 +42,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     """Unmount; return when the session's process has ended, so that it can be mounted again."""
     mountpoint = os.path.realpath(options.mountpoint)
+    # We may have been started inside the mount, and must not be what keeps it busy.
+    os.chdir("/")
     registered = _find_registered(mountpoint, context.state)
     if registered is not None and not registered.is_alive():
         return _remove_dead(registered, context)
@@ -76,7 +78,7 @@ def _address(
 ) -> SessionAddress | None:
     if registered is not None:
         return SessionAddress._make(getattr(registered, name) for name in SessionAddress._fields)
-    address = find_session_of(mountpoint, state) if _is_alive_at(mountpoint) else None
+    address = find_session_of(mountpoint, state) if not is_dead_mount(mountpoint) else None
     if address is not None and address.mountpoint != mountpoint:
         raise UsageError(
             f"{mountpoint} lies inside a mount; unmount that: workspacefs umount "
@@ -85,14 +87,6 @@ def _address(
             mountpoint=address.mountpoint,
         )
     return address
-
-
-def _is_alive_at(mountpoint: str) -> bool:
-    try:
-        os.stat(mountpoint)
-    except OSError:
-        return False
-    return True
 
 
 def _ask(address: SessionAddress, *, is_lazy: bool) -> Mapping[str, object]:
@@ -172,7 +166,7 @@ def _unmount_stranger(
         raise UsageError(
             f"{mountpoint} is a mount of {mount.kind}, not one of ours", kind="mountpoint.foreign"
         )
-    is_dead = not _is_alive_at(mountpoint)
+    is_dead = is_dead_mount(mountpoint)
     unmount(mountpoint, is_lazy=options.lazy or is_dead)
     out.line(f"unmounted {mountpoint}")
     return {
@@ -188,6 +182,6 @@ def _tell(session: str, store_url: str, mountpoint: str, changes: object, out: O
     out.line(f"unmounted {mountpoint}")
     if changes:
         out.note(
-            f"session {session} keeps {changes} uncommitted changes; resume it with: "
+            f"session {session} keeps its uncommitted changes; resume it with: "
             f"workspacefs mount {store_url} DIR --session {session}"
         )
