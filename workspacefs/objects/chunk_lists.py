@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workspacefs.objects.encoding import decode, encode
-from workspacefs.objects.nodes import chunk_refs_of
 from workspacefs.objects.refs import ChunkRef, Locator, Ref
+from workspacefs.objects.rows import chunk_refs_of
 
 
 def encode_chunk_list(refs: Sequence[ChunkRef]) -> tuple[bytes, list[Ref]]:
