@@ -1,0 +1,73 @@
+"""One timed stretch: wall time, and what the daemon that served it spent meanwhile."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bench.processes import cpu_seconds, peak_rss_bytes, reset_peak_rss
+from bench.systems import System
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one run did, to express its time per piece."""
+
+    ops: int = 1
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One repetition of one workload on one system."""
+
+    wall_s: float
+    work: Work
+    daemon_cpu_s: float
+    daemon_peak_rss_bytes: int
+    messages: int | None
+    """Requests of the kernel that the daemon answered; None when it does not count them."""
+
+
+def measure(system: System, run: Callable[[], Work]) -> Sample:
+    """Time `run`; the collector of this process sleeps meanwhile.
+
+    Pids are taken afterwards as well: a run that mounts has no daemon before.
+    """
+    before = {pid: cpu_seconds(pid) for pid in system.pids()}
+    for pid in before:
+        reset_peak_rss(pid)
+    messages_before = system.messages() if before else 0
+    gc.collect()
+    gc.disable()
+    try:
+        begin = time.perf_counter()
+        work = run()
+        wall_s = time.perf_counter() - begin
+    finally:
+        gc.enable()
+    after = system.pids()
+    messages = system.messages()
+    is_counted = messages is not None and messages_before is not None
+    return Sample(
+        wall_s,
+        work,
+        sum(cpu_seconds(pid) - before.get(pid, 0.0) for pid in after),
+        sum(peak_rss_bytes(pid) for pid in after),
+        messages - messages_before if is_counted else None,  # type: ignore[operator]
+    )
+
+
+def median(values: Sequence[float]) -> float:
+    """Return the median."""
+    return statistics.median(values)
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return the smallest value that `percent` of the values do not exceed (nearest rank)."""
+    ordered = sorted(values)
+    rank = -(-len(ordered) * percent // 100)
+    return ordered[max(0, int(rank) - 1)]
