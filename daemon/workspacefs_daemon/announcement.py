@@ -14,7 +14,7 @@ from workspacefs.client.registry import (
     forget_session,
     save_session,
 )
-from workspacefs.protocol.failures import error_document
+from workspacefs.protocol.failures import INTERNAL_KIND, error_document
 from workspacefs.statedir import StateDir
 from workspacefs_daemon.spec import SessionSpec
 
@@ -70,10 +70,12 @@ class Announcement:
             return
         self.is_made = True
         document = error_document(exc)
-        log.error(
+        is_ours = document["kind"] == INTERNAL_KIND
+        log.log(
+            logging.ERROR if is_ours else logging.INFO,
             "session.not_mounted",
             extra={"kind": document["kind"], "reason": document["message"]},
-            exc_info=exc if document["kind"] == "internal" else None,
+            exc_info=exc if is_ours else None,
         )
         self._tell({"error": document})
 

@@ -66,6 +66,8 @@ def open_place(where: str | None, rev: str | None, context: Context) -> Place:
         return Place(Workspace.open(absolute_url(where)), rev or at_rev or DEFAULT_BRANCH)
     workspace = Workspace.open(session.store_url)
     chosen = rev or at_rev
+    if chosen is None and session.session.startswith("@"):
+        chosen = session.session[1:]  # a read-only view calls itself @REV; no session can
     if chosen is None:
         is_known = workspace.refs.find(RefKind.SESSION, session.session) is not None
         chosen = session.session if is_known else DEFAULT_BRANCH

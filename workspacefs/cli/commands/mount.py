@@ -84,7 +84,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
                 os.rmdir(mountpoint)
         raise
     _check_visible(mountpoint)
-    _tell(result, context.out)
+    _tell(result, context.out, at_rev=options.at)
     return result
 
 
@@ -135,11 +135,16 @@ def _check_visible(mountpoint: str) -> None:
         )
 
 
-def _tell(result: Mapping[str, object], out: Output) -> None:
+def _tell(result: Mapping[str, object], out: Output, *, at_rev: str | None) -> None:
     place, session = result["mountpoint"], result["session"]
-    resumed = "resumed" if result.get("resumed") else "mounted"
-    out.line(f"{resumed} session {session} at {place}")
-    out.line(f"  base {short_id(result.get('base'))} on {result['branch']}")
+    if at_rev is not None:
+        out.line(f"{at_rev} is mounted at {place}, read-only")
+        out.line(f"  commit {short_id(result.get('base'))}")
+        out.note(f"when done: workspacefs umount {place}")
+        return
+    out.line(f"session {session} is mounted at {place}")
+    pending = ", with uncommitted changes" if result.get("has_changes") else ""
+    out.line(f"  base {short_id(result.get('base'))} on {result['branch']}{pending}")
     out.note(
         f"next: cd {place}, work, then: workspacefs status | diff | commit -m WHY; "
         f"workspacefs umount {place}"
