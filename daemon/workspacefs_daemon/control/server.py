@@ -134,8 +134,8 @@ class _Conversation:
         try:
             request = decode_request(line)
         except UsageError as exc:
-            answer = {"id": find_request_id(line), "error": error_document(exc)}
-            await self._send(encode_line(answer))
+            refusal = {"id": find_request_id(line), "error": error_document(exc)}
+            await self._send(encode_line(refusal))
             return
         began = time.monotonic()
         answers: list[Mapping[str, object] | WorkspaceError] = []

@@ -1,0 +1,46 @@
+# make quickstart   install what is needed, go through a day of work on a real tree, leave a mount
+# make test         install what tests need, run every check and every test
+# make bench        measure; writes bench/results/
+# make clean        remove what the others made here
+#
+# All work twice in a row; after the first time they need no network.
+
+VENV := .venv
+BIN := $(VENV)/bin
+# What is installed depends on what pyproject.toml says, not on when it was checked out.
+SUM := $(shell sha256sum pyproject.toml | cut -c1-16)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: quickstart test check bench clean
+
+quickstart: $(VENV)/run-$(SUM)
+	@./quickstart.sh
+
+test: $(VENV)/test-$(SUM)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest
+
+bench: $(VENV)/bench-$(SUM)
+	$(BIN)/python -m bench
+
+clean:
+	-@test ! -x $(BIN)/workspacefs || ./quickstart.sh --remove
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/run-$(SUM):
+	@python=$$(.ci/system-packages run) && { test -x $(BIN)/pip || "$$python" -m venv $(VENV); }
+	$(BIN)/pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/test-$(SUM): $(VENV)/run-$(SUM)
+	@.ci/system-packages test >/dev/null
+	$(BIN)/pip install --quiet --editable '.[test]'
+	@touch $@
+
+$(VENV)/bench-$(SUM): $(VENV)/test-$(SUM)
+	$(BIN)/pip install --quiet --editable '.[bench]'
+	@touch $@
