@@ -107,9 +107,13 @@ class TreeBuilder:
             return False
         return not any(self._items[1 : level + 1])
 
-    def add_node(self, level: int, item: BranchItem) -> None:
-        """Append a node of the old tree; `accepts_node` must just have said yes."""
-        self._push(level + 1, item, is_reused=True)
+    def add_node(self, level: int, item: BranchItem, *, is_reused: bool) -> None:
+        """Append a node whole; `accepts_node` must just have said yes.
+
+        Args:
+            is_reused: It is a node of the old tree, not one written just now.
+        """
+        self._push(level + 1, item, is_reused=is_reused)
 
     def finish(self) -> tuple[BranchItem | None, bool]:
         """Write what is left; return the top node, and whether it comes from the old tree."""
@@ -152,7 +156,9 @@ def write_leaf(entries: Sequence[Entry], sink: NodeSink) -> BranchItem:
     """Write one leaf of these entries, at least one."""
     assert are_file_names_in_order([entry.name for entry in entries])
     body, refs = encode_leaf(entries)
-    return BranchItem(entries[-1].name, _add(body, refs, sink), len(entries), sum_entries(entries))
+    return BranchItem(
+        entries[-1].name, add_body(body, refs, sink), len(entries), sum_entries(entries)
+    )
 
 
 def sum_entries(entries: Iterable[Entry]) -> Totals:
@@ -177,10 +183,15 @@ def _write_branch(level: int, items: Sequence[BranchItem], sink: NodeSink) -> Br
     body, refs = encode_branch(level, items)
     totals = Totals(*map(sum, zip(*(item.totals for item in items), strict=True)))
     entries = sum(item.entries for item in items)
-    return BranchItem(items[-1].last_name, _add(body, refs, sink), entries, totals)
+    return BranchItem(items[-1].last_name, add_body(body, refs, sink), entries, totals)
 
 
-def _add(body: bytes, refs: Sequence[Ref], sink: NodeSink) -> Ref:
+def add_body(body: bytes, refs: Sequence[Ref], sink: NodeSink) -> Ref:
+    """Write one node.
+
+    Raises:
+        RefusedError: It would be too large to be read again.
+    """
     if len(body) > OBJECT_MAX_BYTES:
         raise RefusedError(
             f"a directory node would take {len(body)} bytes, more than {OBJECT_MAX_BYTES}; "

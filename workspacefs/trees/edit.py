@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from workspacefs.objects.entry import Entry, Subtree
+from workspacefs.objects.entry import Entry, Subtree, Totals
 from workspacefs.objects.nodes import BranchItem, BranchNode, LeafNode, Node
-from workspacefs.trees.build import TreeBuilder, build_directory
+from workspacefs.trees.build import TreeBuilder, add_body, build_directory, sum_entries
 from workspacefs.trees.nodes import (
     NodeSink,
     NodeSource,
@@ -50,9 +51,14 @@ def edit_directory(
     root = open_root(source, base.root)
     entries = count_entries(root)
     removals = sum(1 for entry in changes.values() if entry is None)
-    if entries - removals <= params.single_leaf_max:
-        if isinstance(root, LeafNode) and not _changes_leaf(root, changes, changes):
+    if isinstance(root, LeafNode) and entries <= params.single_leaf_max:
+        real = _real_changes(root, sorted(changes), changes)
+        if not real:
             return base
+        if 0 < entries + sum(map(_growth, real)) <= params.single_leaf_max:
+            item = _write_patched(root, base.totals, real, sink)
+            return Subtree(item.ref, item.totals)
+    if entries - removals <= params.single_leaf_max:
         merged = merge_entries(iter_entries(base, source), sorted(changes), changes)
         return build_directory(merged, sink, params)
     return _Edit(changes, source, sink, params).run(base, root, entries)
@@ -77,6 +83,12 @@ def merge_entries(
     yield from _kept(names[at:], changes)
 
 
+class _RealChange(NamedTuple):
+    name: bytes
+    old: Entry | None
+    new: Entry | None
+
+
 class _Edit:
     def __init__(
         self,
@@ -88,6 +100,8 @@ class _Edit:
         self._changes = changes
         self._names = sorted(changes)
         self._source = source
+        self._sink = sink
+        self._params = params
         self._builder = TreeBuilder(sink, params)
 
     def run(self, base: Subtree, root: Node, entries: int) -> Subtree:
@@ -113,18 +127,32 @@ class _Edit:
             if index < last:
                 until = bisect_right(self._names, child.last_name, low, high)
             if low == until and self._builder.accepts_node(node.level - 1):
-                self._builder.add_node(node.level - 1, child)
+                self._builder.add_node(node.level - 1, child, is_reused=True)
             else:
                 # Depth is that of one directory's tree: at most LEVELS_MAX.
                 self._feed(open_child(self._source, node, index), child, low, until)
             low = until
 
     def _feed_leaf(self, leaf: LeafNode, item: BranchItem, names: Sequence[bytes]) -> None:
-        if not _changes_leaf(leaf, names, self._changes) and self._builder.accepts_node(0):
-            self._builder.add_node(0, item)
-            return
-        for entry in merge_entries(leaf.iter_entries(), names, self._changes):
-            self._builder.add_entry(entry)
+        real = _real_changes(leaf, names, self._changes)
+        if not real and self._builder.accepts_node(0):
+            self._builder.add_node(0, item, is_reused=True)
+        elif self._keeps_bounds(leaf, real) and self._builder.accepts_node(0):
+            patched = _write_patched(leaf, item.totals, real, self._sink)
+            self._builder.add_node(0, patched, is_reused=False)
+        else:
+            for entry in merge_entries(leaf.iter_entries(), names, self._changes):
+                self._builder.add_entry(entry)
+
+    def _keeps_bounds(self, leaf: LeafNode, real: Sequence[_RealChange]) -> bool:
+        """Tell whether the leaf still begins and ends where it did: the common case."""
+        closes = self._params.levels_closed_by
+        return (
+            bool(real)
+            and len(leaf) + sum(map(_growth, real)) > 0
+            and not any(_growth(change) and closes(change.name) for change in real)
+            and (real[-1].name <= leaf.names[-1] or not closes(leaf.names[-1]))
+        )
 
     def _lowest_single(self, top: BranchItem) -> BranchItem:
         node = open_root(self._source, top.ref)
@@ -140,9 +168,31 @@ def _kept(names: Sequence[bytes], changes: Mapping[bytes, Entry | None]) -> Iter
             yield entry
 
 
-def _changes_leaf(
-    leaf: LeafNode,
-    names: Sequence[bytes] | Mapping[bytes, Entry | None],
-    changes: Mapping[bytes, Entry | None],
-) -> bool:
-    return any(leaf.find(name) != changes[name] for name in names)
+def _real_changes(
+    leaf: LeafNode, names: Sequence[bytes], changes: Mapping[bytes, Entry | None]
+) -> list[_RealChange]:
+    """Return those of the changes under `names` (ascending) that change the leaf."""
+    found = []
+    for name in names:
+        old, new = leaf.find(name), changes[name]
+        if old != new:
+            found.append(_RealChange(name, old, new))
+    return found
+
+
+def _growth(change: _RealChange) -> int:
+    return (change.new is not None) - (change.old is not None)
+
+
+def _write_patched(
+    leaf: LeafNode, totals: Totals, real: Sequence[_RealChange], sink: NodeSink
+) -> BranchItem:
+    """Write the leaf with changes; what it shows of its rows is neither built nor added up."""
+    body, refs, names = leaf.encode_patched(
+        [change.name for change in real], {change.name: change.new for change in real}
+    )
+    new = sum_entries(change.new for change in real if change.new is not None)
+    old = sum_entries(change.old for change in real if change.old is not None)
+    sums = (max(t + n - o, 0) for t, n, o in zip(totals, new, old, strict=True))
+    totals = Totals(*sums)
+    return BranchItem(names[-1], add_body(body, refs, sink), len(names), totals)

@@ -13,7 +13,7 @@ from typing import Final
 
 from blake3 import blake3
 
-from workspacefs.chunking.parameters import ChunkParameters
+from workspacefs.chunking.parameters import MIB, ChunkParameters
 from workspacefs.errors import IntegrityError, RefusedError
 from workspacefs.trees.parameters import TreeParameters
 
@@ -21,6 +21,9 @@ MANIFEST_KEY: Final = "workspace.json"
 FORMAT_VERSION: Final = 1
 _HASH: Final = "blake3-keyed"
 _CHUNKER: Final = "fastcdc-nc1"
+_AVG_MAX: Final = 4 * MIB
+_PAGE_MAX: Final = 8 * MIB
+"""No chunk may be longer than 16 MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +108,9 @@ def _manifest_of(document: dict[str, object]) -> Manifest:
         raise TypeError
     if document["hash"] != _HASH or chunker["algorithm"] != _CHUNKER or document["format"] != 1:
         raise ValueError
-    bands = tuple((_size(file_max), _size(avg)) for file_max, avg in chunker["bands"])
+    bands = tuple(
+        (_size(file_max), _size(avg, 1024, _AVG_MAX)) for file_max, avg in chunker["bands"]
+    )
     manifest = Manifest(
         workspace_id=bytes.fromhex(str(document["workspace_id"])).hex(),
         created_ns=int(str(document["created_ns"])),
@@ -117,8 +122,8 @@ def _manifest_of(document: dict[str, object]) -> Manifest:
         chunker=ChunkParameters(
             whole_max_bytes=_size(chunker["whole_max_bytes"], 1, 1 << 20),
             bands=bands,
-            largest_avg_bytes=_size(chunker["largest_avg_bytes"]),
-            page_bytes=_size(chunker["page_bytes"]),
+            largest_avg_bytes=_size(chunker["largest_avg_bytes"], 1024, _AVG_MAX),
+            page_bytes=_size(chunker["page_bytes"], 1024, _PAGE_MAX),
         ),
     )
     if not 0 <= manifest.tree.seed < 1 << 64:
