@@ -23,11 +23,14 @@ remove() {
     rm -rf "$demo"
 }
 
+bold='' plain=''
+[ ! -t 1 ] || { bold=$(printf '\033[1m'); plain=$(printf '\033[0m'); }
+
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
 
 # step "what for" command...   shows the command, its output (indented), and how long it took
 step() {
-    printf '\n\033[1m%s\033[0m\n' "$1"
+    printf '\n%s%s%s\n' "$bold" "$1" "$plain"
     shift
     printf '  $ %s\n' "$*" | sed "s|$demo/|~demo/|g"
     began=$(now_ms)
