@@ -6,21 +6,25 @@ import ctypes
 import os
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from workspacefs.backend.memory import MemoryBackend
+from workspacefs.chunking.parameters import ChunkParameters
 from workspacefs.errors import MovedError, NotFoundError, UsageError, WorkspaceError
-from workspacefs.objects.entry import Entry
+from workspacefs.ids import chunk_id_of, chunk_list_id_of
+from workspacefs.objects.entry import Chunks, Entry
+from workspacefs.objects.refs import ChunkRef, Ref
 from workspacefs.refs import RefKind
 from workspacefs.testing.disk import make_zoo, snapshot
 from workspacefs.trees.walk import resolve_path, walk
 from workspacefs.workspace.content import read_content
 from workspacefs.workspace.export import export_tree
-from workspacefs.workspace.ingest import ImportOptions
+from workspacefs.workspace.imported import ImportOptions
 from workspacefs.workspace.landing import ImportResult, import_directory
+from workspacefs.workspace.source_files import SourceFile, read_source_file
 from workspacefs.workspace.tar import export_tar
 from workspacefs.workspace.workspace import Workspace
 
@@ -212,6 +216,77 @@ def test_store_inside_the_source_is_left_out(source: Path) -> None:
     result = load(workspace, source)
 
     assert names(workspace, result.commit.root) == [b"f"]
+    with pytest.raises(UsageError, match="into itself"):
+        load(workspace, source / "deep-store")
+
+
+class MeddlingSink:
+    """Forwards chunks; does something to the source after each."""
+
+    def __init__(self, meddle: Callable[[], None]) -> None:
+        self._meddle = meddle
+        self.chunks: list[bytes] = []
+
+    def add_chunk(self, plain: bytes | memoryview) -> ChunkRef:
+        self.chunks.append(bytes(plain))
+        self._meddle()
+        return ChunkRef(chunk_id_of(plain), len(plain))
+
+    def add_chunk_list(self, body: bytes, children: Sequence[Ref]) -> Ref:
+        return Ref(chunk_list_id_of(body))
+
+
+def read_while(path: Path, meddle: Callable[[], None]) -> tuple[SourceFile, MeddlingSink]:
+    sink = MeddlingSink(meddle)
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return read_source_file(fd, os.fstat(fd), sink, ChunkParameters()), sink
+    finally:
+        os.close(fd)
+
+
+def test_file_that_changes_once_is_read_again(source: Path) -> None:
+    """What is stored is one state of the file, with the attributes of that state."""
+    path = source / "f"
+    path.write_bytes(b"a" * 500)
+    changes = iter([b"b" * 700])
+
+    def meddle() -> None:
+        for data in changes:
+            path.write_bytes(data)
+
+    got, sink = read_while(path, meddle)
+
+    assert (got.size_bytes, got.is_unsteady) == (700, False)
+    assert got.status.st_size == 700
+    assert sink.chunks[-1] == b"b" * 700
+
+
+def test_file_that_never_rests_is_stored_as_read_and_listed(source: Path) -> None:
+    """Size and content agree with each other whatever the file does."""
+    path = source / "log"
+    path.write_bytes(b"x" * 500)
+
+    def meddle() -> None:
+        with open(path, "ab") as file:
+            file.write(b"x" * 10)
+
+    got, sink = read_while(path, meddle)
+
+    assert got.is_unsteady
+    assert got.content == Chunks((ChunkRef(chunk_id_of(sink.chunks[-1]), got.size_bytes),))
+    assert got.size_bytes == len(sink.chunks[-1])
+
+
+def test_file_that_shrinks_is_as_long_as_it_was_read(source: Path) -> None:
+    """No zeros are made up for what is gone."""
+    path = source / "big"
+    path.write_bytes(os.urandom(6 << 20))
+
+    got, sink = read_while(path, lambda: os.truncate(path, 300))
+
+    assert got.size_bytes == 300
+    assert sink.chunks[-1] == path.read_bytes()
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from workspacefs.trees.walk import iter_entries
 from workspacefs.workspace.content import iter_content
 from workspacefs.workspace.directories import DIRECTORY_FLAGS, OpenDirectories
 from workspacefs.workspace.first_names import FirstNames
-from workspacefs.workspace.ingest import Progress
+from workspacefs.workspace.imported import Progress
 from workspacefs.workspace.listing import TreeStore
 
 SET_ID_BITS: Final = stat.S_ISUID | stat.S_ISGID

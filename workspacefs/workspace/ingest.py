@@ -10,11 +10,11 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from workspacefs.chunking.parameters import ChunkParameters
-from workspacefs.errors import WorkspaceError
+from workspacefs.errors import UsageError, WorkspaceError
 from workspacefs.ids import ROOT_FILE_ID, FileId
 from workspacefs.objects.commits import ChangeCounts
 from workspacefs.objects.entry import Device, Entry, Xattrs
@@ -27,8 +27,11 @@ from workspacefs.workspace.base import BaseDirectory, BaseStore, KnownObjects
 from workspacefs.workspace.content import ContentSink
 from workspacefs.workspace.directories import DIRECTORY_FLAGS, OpenDirectories
 from workspacefs.workspace.ignore import IgnoreRules
-from workspacefs.workspace.scan import Inode, count_source, list_directory
+from workspacefs.workspace.imported import ImportedTree, ImportOptions, Progress
+from workspacefs.workspace.scan import Inode, count_source, inode_of, list_directory
 from workspacefs.workspace.source_files import SourceReadError, read_source_file
+
+__all__ = ["ImportOptions", "ImportSink", "ImportedTree", "Progress", "import_tree"]
 
 _PROGRESS_BYTES: Final = 8 * 1024 * 1024
 _PROGRESS_FILES: Final = 256
@@ -37,43 +40,6 @@ _NEVER_SKIPPED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, err
 
 class ImportSink(NodeSink, ContentSink, Protocol):
     """Takes all objects of an import."""
-
-
-class Progress(Protocol):
-    """Hears how far an import or export is; called every few hundred files or few MiB."""
-
-    def __call__(self, files_done: int, bytes_done: int, files_total: int | None, /) -> None:
-        """Show it."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportOptions:
-    """How to read a source tree."""
-
-    exclude: tuple[str, ...] = ()
-    """Patterns in the syntax of gitignore, relative to the root; stronger than ignore files."""
-    skip_unreadable: bool = False
-    """Leave out what cannot be read and list it, instead of failing."""
-    trust_mtime: bool = False
-    """Take content of files whose path, size and mtime are as in the base without reading it."""
-
-
-@dataclass(slots=True)
-class ImportedTree:
-    """What an import found."""
-
-    root: Entry
-    changes: ChangeCounts
-    files: int = 0
-    dirs: int = 0
-    size_bytes: int = 0
-    excluded: int = 0
-    """Names that rules left out; what lies below them is not counted."""
-    skipped: list[tuple[bytes, str]] = field(default_factory=list)
-    """(path, reason) of what could not be read, or was gone when its turn came."""
-    unsteady: list[bytes] = field(default_factory=list)
-    """Files that changed each time they were read; each is stored as read last."""
 
 
 @dataclass(slots=True)
@@ -99,7 +65,7 @@ def import_tree(
     allocate_id: Callable[[], FileId],
     tree_params: TreeParameters,
     chunk_params: ChunkParameters,
-    options: ImportOptions = ImportOptions(),  # frozen
+    options: ImportOptions,
     base: Entry | None = None,
     base_store: BaseStore | None = None,
     known: KnownObjects | None = None,
@@ -126,7 +92,7 @@ def import_tree(
             "import.unreadable"; the message names it) and `skip_unreadable` is off.
     """
     rules = IgnoreRules.of_patterns(options.exclude)
-    root_fd = _open_source(source)
+    root_fd = _open_source(source, avoid)
     with OpenDirectories(root_fd) as directories:
         counts = count_source(os.dup(root_fd), rules, avoid)
         work = _Import(
@@ -225,7 +191,7 @@ class _Import:
         fd = self._directories.fd
         try:
             status = os.fstat(fd)
-            listing = list_directory(fd, os.fsdecode(prefix), rules, self._avoid)
+            listing = list_directory(fd, os.fsdecode(prefix), rules)
             xattrs = read_xattrs(fd)
         except OSError as exc:
             self._skip(prefix.rstrip(b"/") or b".", exc)
@@ -282,7 +248,9 @@ class _Import:
         return None
 
     def _enter(self, frame: _Frame, name: bytes, base: Entry | None) -> _Frame | None:
-        self._directories.enter(name)
+        if inode_of(self._directories.enter(name)) == self._avoid:
+            self._directories.leave()
+            return None
         file_id = base.file_id if base is not None and base.is_dir else self._allocate_id()
         below = self._open_frame(frame.prefix + name + b"/", name, file_id, frame.rules, base)
         if below is None:
@@ -407,14 +375,20 @@ class _Import:
             self._progress(self._files, self._bytes, max(self._files_total, self._files))
 
 
-def _open_source(source: str | bytes | os.PathLike[str]) -> int:
+def _open_source(source: str | bytes | os.PathLike[str], avoid: Inode | None) -> int:
+    shown = os.fsdecode(source)
     try:
         # The root itself may be a link: the user named it.
-        return os.open(source, DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
+        fd = os.open(source, DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
     except OSError as exc:
-        shown = os.fsdecode(source)
         raise WorkspaceError(
             f"cannot import {shown}: {exc.strerror}; give a directory that can be read",
             kind="import.source",
             path=shown,
         ) from exc
+    if inode_of(fd) == avoid:
+        os.close(fd)
+        raise UsageError(
+            f"cannot import {shown} into itself: it is the store", kind="import.source"
+        )
+    return fd

@@ -13,7 +13,8 @@ from workspacefs.objects.refs import Ref
 from workspacefs.packs.writer import WriteSummary
 from workspacefs.refs import Moved, RefKind, Stale
 from workspacefs.workspace.base import KnownObjects
-from workspacefs.workspace.ingest import ImportedTree, ImportOptions, Progress, import_tree
+from workspacefs.workspace.imported import ImportedTree, ImportOptions, Progress
+from workspacefs.workspace.ingest import import_tree
 from workspacefs.workspace.publish import RefMove, publish_commit
 from workspacefs.workspace.scan import Inode
 from workspacefs.workspace.workspace import DEFAULT_BRANCH, Workspace

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from workspacefs.workspace.directories import OpenDirectories
@@ -41,14 +40,19 @@ class Listing:
     """Rules that hold in it and below."""
 
 
-def list_directory(fd: int, prefix: str, rules: IgnoreRules, avoid: Inode | None) -> Listing:
+def inode_of(fd: int) -> Inode:
+    """Return what tells an open file from all others of the machine."""
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
+
+
+def list_directory(fd: int, prefix: str, rules: IgnoreRules) -> Listing:
     """List an open directory.
 
     Args:
         fd: The directory; the entries' `stat` works while it is open.
         prefix: Its path with a slash at the end, empty for the root.
         rules: Those that hold above it.
-        avoid: A directory that is left out silently (the store itself).
     """
     with os.scandir(fd) as scan:
         found = list(scan)
@@ -60,10 +64,6 @@ def list_directory(fd: int, prefix: str, rules: IgnoreRules, avoid: Inode | None
         if rules.excludes(prefix + entry.name, is_dir=is_dir):
             excluded += 1
             continue
-        if is_dir and avoid is not None and entry.inode() == avoid[1]:
-            status = entry.stat(follow_symlinks=False)
-            if (status.st_dev, status.st_ino) == avoid:
-                continue
         files += not is_dir
         names.append((os.fsencode(entry.name), entry))
     names.sort(key=lambda pair: pair[0])
@@ -74,16 +74,19 @@ def count_source(
     root_fd: int,
     rules: IgnoreRules,
     avoid: Inode | None,
-    on_count: Callable[[int], None] | None = None,
 ) -> SourceCounts:
-    """Count what `root_fd` (which is closed) holds; unreadable directories count as empty."""
+    """Count what `root_fd` (which is closed) holds; unreadable directories count as empty.
+
+    Args:
+        avoid: A directory that is not entered (the store itself).
+    """
     counts = SourceCounts()
     with OpenDirectories(root_fd) as directories:
         pending: list[tuple[str, list[bytes], IgnoreRules]] = []
 
         def enter(prefix: str, rules: IgnoreRules) -> None:
             try:
-                listing = list_directory(directories.fd, prefix, rules, avoid)
+                listing = list_directory(directories.fd, prefix, rules)
             except OSError:
                 pending.append((prefix, [], rules))
                 return
@@ -93,8 +96,6 @@ def count_source(
                     _count_links(entry, counts.links)
             below = [name for name, entry in listing.names if entry.is_dir(follow_symlinks=False)]
             pending.append((prefix, below[::-1], listing.rules))
-            if on_count is not None:
-                on_count(counts.files)
 
         enter("", rules)
         while pending:
@@ -106,9 +107,12 @@ def count_source(
                 continue
             name = below.pop()
             try:
-                directories.enter(name)
+                fd = directories.enter(name)
             except OSError:
                 continue  # the import itself reports it
+            if inode_of(fd) == avoid:
+                directories.leave()
+                continue
             enter(f"{prefix}{os.fsdecode(name)}/", rules_here)
     return counts
 

@@ -16,7 +16,7 @@ from workspacefs.objects.entry import Device, Entry
 from workspacefs.trees.walk import walk
 from workspacefs.workspace.content import iter_content
 from workspacefs.workspace.export import SET_ID_BITS, ExportResult
-from workspacefs.workspace.ingest import Progress
+from workspacefs.workspace.imported import Progress
 from workspacefs.workspace.listing import TreeStore
 
 _COPY_BYTES: Final = 1024 * 1024
