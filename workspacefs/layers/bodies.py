@@ -332,7 +332,7 @@ def _write_own(
     for at, piece in pieces:
         layer.write_own(file_id, piece, at)
     layer.write_own(file_id, data, offset)
-    if own.lower_bytes > offset:
+    if not own.is_own(offset // BLOCK_BYTES) or own.lower_bytes > offset:
         change.groups = _mark_copied(own, offset, end)
         change.rows = [
             (block_key(file_id, group), bytes(bits)) for group, bits in change.groups.items()
@@ -367,12 +367,12 @@ def _missing_edges(
 ) -> list[tuple[int, bytes]]:
     """Return what the first and last block of a write need from the content below."""
     pieces: list[tuple[int, bytes]] = []
-    if offset >= own.lower_bytes:
-        return pieces
     first, last = offset // BLOCK_BYTES, (end - 1) // BLOCK_BYTES
-    if not own.is_own(first) and offset > first * BLOCK_BYTES:
-        start = first * BLOCK_BYTES
-        pieces.append((start, read_body(own.lower, start, offset - start, source)))
+    start = first * BLOCK_BYTES
+    if not own.is_own(first) and offset > start:
+        # The content below may end before the write begins: the gap is zeros, as the file has.
+        length = min(offset, own.lower_bytes) - start
+        pieces.append((start, read_body(own.lower, start, length, source)))
     stop = min((last + 1) * BLOCK_BYTES, own.lower_bytes)
     if not own.is_own(last) and end < stop:
         pieces.append((end, read_body(own.lower, end, stop - end, source)))
@@ -381,8 +381,7 @@ def _missing_edges(
 
 def _mark_copied(own: OwnFile, offset: int, end: int) -> dict[int, bytearray]:
     groups: dict[int, bytearray] = {}
-    stop = min(end, own.lower_bytes)
-    for block in range(offset // BLOCK_BYTES, -(-stop // BLOCK_BYTES)):
+    for block in range(offset // BLOCK_BYTES, -(-end // BLOCK_BYTES)):
         if own.is_own(block):
             continue
         number, at = divmod(block, BLOCKS_PER_GROUP)

@@ -37,7 +37,7 @@ from workspacefs.layers.layer import Layer, Snapshot, from_os_error
 _MAGIC: Final = b"WSJRNL1\n"
 _BATCH = struct.Struct("<IIQ")
 _REWRITE_FACTOR: Final = 3
-_REWRITE_MIN_BYTES: Final = 32 << 20
+REWRITE_MIN_BYTES: Final = 32 << 20
 _BATCH_ROWS: Final = 20_000
 _CLEAN: Final = "clean"
 
@@ -118,7 +118,7 @@ class Journal:
     def _wants_rewrite(self, pending: PendingSync) -> bool:
         if not self.is_complete:
             return True
-        limit = max(_REWRITE_MIN_BYTES, _REWRITE_FACTOR * self._rewritten_bytes)
+        limit = max(REWRITE_MIN_BYTES, _REWRITE_FACTOR * self._rewritten_bytes)
         return self._end > limit and bool(pending.keys)
 
     def _append(self, batch: bytes) -> None:

@@ -142,6 +142,7 @@ class Namespace:
                 step.drop_row(name_key(inode.file_id, hidden))
             parent.mtime_ns = parent.ctime_ns = now
             parent.nlink -= 1
+        self._left(parent, name, inode)
         return inode
 
     def rename(
@@ -265,8 +266,8 @@ class Namespace:
             step.drop_row(key)
 
     def _left(self, parent: Inode, name: bytes, inode: Inode) -> None:
-        """Forget a place that an inode no longer has."""
-        if inode.nlink and inode.parent is parent and inode.name == name:
+        """Forget a place that an inode no longer has: it must not be marked as changed there."""
+        if inode.parent is parent and inode.name == name:
             self._overlay.set_place(inode, None, b"")
 
 
