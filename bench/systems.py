@@ -47,12 +47,19 @@ class System(ABC):
         """Make the directories and an empty store."""
         self.mountpoint.mkdir(parents=True)
 
-    def close(self) -> None:
+    def close(self, *, keeps_files: bool = False) -> None:
         """Unmount, end what was started, remove all files; never gives up half-way."""
-        problems = [attempt(step) for step in self._closing_steps()]
+        steps = self._closing_steps()
+        if not keeps_files:
+            steps.append(lambda: remove_tree(self.home))
+        problems = [attempt(step) for step in steps]
         told = "; ".join(str(problem) for problem in problems if problem is not None)
         if told:
             raise BenchError(f"{self.name}: not all was cleaned up: {told}")
+
+    def is_mounted(self) -> bool:
+        """Tell whether `root` is what it should be."""
+        return is_mounted(self.mountpoint)
 
     def go_cold(self) -> None:
         """Mount anew, with nothing in any cache that can be emptied."""
@@ -94,7 +101,7 @@ class System(ABC):
         return ""
 
     def _closing_steps(self) -> list[Callable[[], object]]:
-        return [lambda: remove_tree(self.home)]
+        return []
 
 
 class Plain(System):
@@ -107,6 +114,9 @@ class Plain(System):
 
     def unmount(self) -> None:
         return
+
+    def is_mounted(self) -> bool:
+        return True
 
     def stored_bytes(self) -> int:
         return disk_usage_bytes(self.mountpoint)
@@ -148,6 +158,10 @@ class WorkspaceFs(System):
 
     def unmount(self) -> None:
         self.command("umount", str(self.mountpoint))
+
+    def begin_session(self, name: str) -> None:
+        """Let the next mount begin, or resume, the session of this name."""
+        self.session = name
 
     def stop_supervisor(self) -> None:
         """End the supervisor; it is started again by the next mount."""
@@ -193,7 +207,6 @@ class WorkspaceFs(System):
             lambda: lock.exists() and self.command("supervisor", "stop", timeout_s=30),
             lambda: _end_processes([pid for pid in pids if self._is_ours(pid)]),
             lambda: _detach(self.mountpoint),
-            *super()._closing_steps(),
         ]
 
     def _unmount_somehow(self) -> None:
@@ -274,7 +287,6 @@ class JuiceFs(System):
             self._unmount_somehow,
             lambda: _end_processes(pids),
             lambda: _detach(self.mountpoint),
-            *super()._closing_steps(),
         ]
 
 

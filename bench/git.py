@@ -1,0 +1,117 @@
+"""git on a source-like tree: init and add, commit, status."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bench.failures import expect
+from bench.measure import Work
+from bench.processes import run_tool
+from bench.tree_tools import ensure_tree
+from bench.workload import Scale, Stage, Workload
+
+_ENVIRON: Final = {
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_SYSTEM": "/dev/null",
+    "GIT_AUTHOR_NAME": "bench",
+    "GIT_AUTHOR_EMAIL": "bench@localhost",
+    "GIT_AUTHOR_DATE": "2026-01-01T00:00:00Z",
+    "GIT_COMMITTER_NAME": "bench",
+    "GIT_COMMITTER_EMAIL": "bench@localhost",
+    "GIT_COMMITTER_DATE": "2026-01-01T00:00:00Z",
+}
+# A collection of git's own in the background would run into what is measured next.
+_OPTIONS: Final = ("-c", "gc.auto=0", "-c", "maintenance.auto=false")
+
+
+def git(stage: Stage, *words: str) -> bytes:
+    """Run git in the tree, untouched by anybody's configuration."""
+    return run_tool(["git", *_OPTIONS, *words], cwd=stage.root / "tree", environ=_ENVIRON)
+
+
+def ensure_repository(stage: Stage) -> None:
+    """Make sure that the tree is a repository with everything committed."""
+    ensure_tree(stage)
+    if "git.added" not in stage.left:
+        git(stage, "init", "-q")
+        git(stage, "add", "-A")
+        stage.left["git.added"] = True
+    if "git.committed" not in stage.left:
+        git(stage, "commit", "-q", "-m", "bench")
+        stage.left["git.committed"] = True
+
+
+class GitAdd(Workload):
+    """git init and git add -A of the whole tree."""
+
+    def __init__(self, scale: Scale) -> None:
+        super().__init__("git.add", "git init + git add -A", repeats=1, aim_ext4=3.0)
+
+    def prepare(self, stage: Stage) -> None:
+        ensure_tree(stage)
+
+    def run(self, stage: Stage, repetition: int) -> Work:
+        git(stage, "init", "-q")
+        git(stage, "add", "-A")
+        return Work(stage.fixtures.tree().files)
+
+    def verify(self, stage: Stage, repetition: int) -> None:
+        stage.left["git.added"] = True
+        tree = stage.fixtures.tree()
+        expect("files in the index", git(stage, "ls-files").count(b"\n"), tree.files + tree.links)
+
+
+class GitCommit(Workload):
+    """git commit of what was added."""
+
+    def __init__(self, scale: Scale) -> None:
+        super().__init__("git.commit", "git commit", repeats=1)
+
+    def prepare(self, stage: Stage) -> None:
+        ensure_tree(stage)
+        if "git.added" not in stage.left:
+            git(stage, "init", "-q")
+            git(stage, "add", "-A")
+            stage.left["git.added"] = True
+
+    def run(self, stage: Stage, repetition: int) -> Work:
+        git(stage, "commit", "-q", "-m", "bench")
+        return Work()
+
+    def verify(self, stage: Stage, repetition: int) -> None:
+        stage.left["git.committed"] = True
+        # Content, names and modes of every file make this id: it must not depend on the system.
+        stage.agree("id of the git commit", git(stage, "rev-parse", "HEAD").decode().strip())
+
+
+class GitStatus(Workload):
+    """git status of the clean tree."""
+
+    def __init__(self, scale: Scale, *, is_cold: bool) -> None:
+        suffix = "cold" if is_cold else "warm"
+        super().__init__(
+            f"git.status.{suffix}",
+            f"git status, {suffix}",
+            repeats=scale.cold_repeats if is_cold else scale.repeats,
+            aim_ext4=None if is_cold else 1.5,
+        )
+        self._is_cold = is_cold
+        self._answer = b""
+
+    def prepare(self, stage: Stage) -> None:
+        ensure_repository(stage)
+        if self._is_cold:
+            stage.system.settle()
+
+    def before(self, stage: Stage, repetition: int) -> None:
+        if self._is_cold:
+            stage.system.go_cold()
+        else:
+            self.run(stage, repetition)
+
+    def run(self, stage: Stage, repetition: int) -> Work:
+        self._answer = git(stage, "status", "--porcelain")
+        return Work()
+
+    def verify(self, stage: Stage, repetition: int) -> None:
+        expect("changes that git sees", self._answer, b"")

@@ -1,0 +1,281 @@
+"""From results to a JSON document, and from such a document to tables in Markdown."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, cast
+
+from bench.failures import BenchError
+from bench.measure import median, percentile
+from bench.runner import Result
+
+TABLE_BEGIN: Final = "<!-- bench table: begin -->"
+TABLE_END: Final = "<!-- bench table: end -->"
+FORMAT: Final = 1
+TIMES: Final = "\N{MULTIPLICATION SIGN}"
+
+Row = Mapping[str, object]
+Cells = dict[str, Row]
+
+
+def document(
+    facts: Mapping[str, object], versions: Mapping[str, str], results: Iterable[Result]
+) -> dict[str, object]:
+    """Return everything that a run found, as a document that can be kept."""
+    return {
+        "format": FORMAT,
+        "facts": dict(facts),
+        "versions": dict(versions),
+        "results": [_result_row(result) for result in results],
+    }
+
+
+def save(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+def save_json(path: Path, found: Mapping[str, object]) -> None:
+    """Write the document."""
+    save(path, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+
+
+def load_json(path: Path) -> dict[str, object]:
+    """Read a document that `save_json` wrote."""
+    found = json.loads(path.read_text())
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise BenchError(f"{path} is no result of this version of the harness")
+    return found
+
+
+def put_table(path: Path, table: str) -> None:
+    """Put the table between the marks of a Markdown file; a file without marks becomes it."""
+    text = path.read_text() if path.exists() else ""
+    head, begin, rest = text.partition(TABLE_BEGIN)
+    _, end, tail = rest.partition(TABLE_END)
+    if begin and end:
+        save(path, f"{head}{begin}\n\n{table}\n{end}{tail}")
+    else:
+        save(path, table)
+
+
+def table(found: Mapping[str, object]) -> str:
+    """Return the whole report in Markdown."""
+    rows = cast("list[Row]", found["results"])
+    facts = cast("dict[str, object]", found["facts"])
+    versions = cast("dict[str, str]", found["versions"])
+    systems = [name for name in versions if any(row["system"] == name for row in rows)]
+    by_workload: dict[str, Cells] = {}
+    for row in rows:
+        by_workload.setdefault(str(row["workload"]), {})[str(row["system"])] = row
+    plain = [cells for cells in by_workload.values() if not _any(cells)["percentiles"]]
+    timed = [cells for cells in by_workload.values() if _any(cells)["percentiles"]]
+    parts = [_facts_text(facts, versions)]
+    if plain:
+        parts += ["### Times\n", _times(plain, systems)]
+    if timed:
+        parts += ["### Commands\n", _commands(timed)]
+    if plain:
+        parts += ["### What it costs\n", _costs(plain, systems)]
+    problems = [row for row in rows if row["problem"]]
+    if problems:
+        parts += ["### No result\n", *(_problem(row) for row in problems), ""]
+    return "\n".join(parts)
+
+
+def _result_row(result: Result) -> dict[str, object]:
+    workload, samples = result.workload, [] if result.problem else result.samples
+    walls = [sample.wall_s for sample in samples]
+    work = samples[0].work if samples else None
+    messages = [sample.messages for sample in samples if sample.messages is not None]
+    return {
+        "workload": workload.name,
+        "title": workload.title,
+        "system": result.system,
+        "unit": workload.unit.value,
+        "percentiles": workload.shows_percentiles,
+        "aim_ext4": workload.aim_ext4,
+        "aim_ms": workload.aim_ms,
+        "walls_s": walls,
+        "median_s": median(walls) if walls else None,
+        "p50_s": percentile(walls, 50) if walls else None,
+        "p99_s": percentile(walls, 99) if walls else None,
+        "ops": work.ops if work else None,
+        "size_bytes": work.size_bytes if work else None,
+        "daemon_cpu_s": median([sample.daemon_cpu_s for sample in samples]) if samples else None,
+        "daemon_peak_rss_bytes": max((s.daemon_peak_rss_bytes for s in samples), default=None),
+        "messages": median(messages) if messages else None,
+        "stored_bytes": result.stored_bytes,
+        "problem": result.problem,
+    }
+
+
+def _facts_text(facts: Mapping[str, object], versions: Mapping[str, str]) -> str:
+    memory_gib = cast("int", facts["memory_bytes"]) / 2**30
+    cold = (
+        "page cache dropped"
+        if facts["can_drop_page_cache"]
+        else "**the page cache could not be dropped: cold rows are cold only in the mount**"
+    )
+    state = "" if facts.get("is_complete") else " **This run was not finished.**"
+    return (
+        f"{facts['time']}, `{facts['command']}`, seed {facts['seed']}: {facts['cpus']} {TIMES} "
+        f"{facts['cpu']}, {memory_gib:.0f} GiB, Linux {facts['kernel']}, {facts['disk']}, one "
+        f"fsync of 4 KiB {facts['fsync_ms']} ms, Python {facts['python']}, {facts['git']}; "
+        f"{', '.join(f'{name} {version}' for name, version in versions.items())}. "
+        f"Cold: {cold}, mounted anew.{state}\n"
+    )
+
+
+def _times(workloads: Sequence[Cells], systems: Sequence[str]) -> str:
+    lines = [
+        _line(["workload", "k", "unit", *systems, "÷ ext4", "aim", "JuiceFS ÷"]),
+        _line(["---", *["---:"] * (len(systems) + 5)]),
+    ]
+    for cells in workloads:
+        ours, ext4, juicefs = (cells.get(name) for name in ("workspacefs", "ext4", "juicefs"))
+        one = _any(cells)
+        aim = cast("float | None", one["aim_ext4"])
+        ratio = _ratio(ours, ext4)
+        met = "" if aim is None or ratio is None else " ✓" if ratio <= aim else " ✗"
+        lines.append(
+            _line(
+                [
+                    f"{one['title']} (`{one['workload']}`)",
+                    str(max(len(cast("list[float]", row["walls_s"])) for row in cells.values())),
+                    str(one["unit"]),
+                    *(_value(cells.get(name)) for name in systems),
+                    _times_text(ratio),
+                    "" if aim is None else f"≤ {aim:g}{TIMES}{met}",
+                    _times_text(_ratio(juicefs, ours)),
+                ]
+            )
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _commands(workloads: Sequence[Cells]) -> str:
+    lines = [
+        _line(["command", "system", "k", "p50 ms", "p99 ms", "aim (p99)", "memory MB"]),
+        _line(["---", "---", *["---:"] * 5]),
+    ]
+    for cells in workloads:
+        for name, row in cells.items():
+            walls = cast("list[float]", row["walls_s"])
+            aim = cast("float | None", row["aim_ms"]) if name == "workspacefs" else None
+            p50, p99 = cast("float | None", row["p50_s"]), cast("float | None", row["p99_s"])
+            met = "" if aim is None or p99 is None else " ✓" if p99 * 1000 <= aim else " ✗"
+            lines.append(
+                _line(
+                    [
+                        f"{row['title']} (`{row['workload']}`)",
+                        name,
+                        str(len(walls)),
+                        "failed" if p50 is None else _short(p50 * 1000),
+                        "failed" if p99 is None else _short(p99 * 1000),
+                        "" if aim is None else f"≤ {aim:g}{met}",
+                        _megabytes(row["daemon_peak_rss_bytes"]),
+                    ]
+                )
+            )
+    return "\n".join(lines) + "\n"
+
+
+def _costs(workloads: Sequence[Cells], systems: Sequence[str]) -> str:
+    daemons = [name for name in systems if name != "ext4"]
+    lines = [
+        _line(
+            [
+                "workload",
+                *(f"messages, {name}" for name in daemons),
+                *(f"CPU s, {name}" for name in daemons),
+                *(f"memory MB, {name}" for name in daemons),
+                *(f"stored MB, {name}" for name in systems),
+            ]
+        ),
+        _line(["---", *["---:"] * (len(daemons) * 3 + len(systems))]),
+    ]
+    for cells in workloads:
+        rows = [cells.get(name) for name in daemons]
+        lines.append(
+            _line(
+                [
+                    str(_any(cells)["title"]),
+                    *(_count(row and row["messages"]) for row in rows),
+                    *(_seconds(row and row["daemon_cpu_s"]) for row in rows),
+                    *(_megabytes(row and row["daemon_peak_rss_bytes"]) for row in rows),
+                    *(_megabytes((cells.get(n) or {}).get("stored_bytes")) for n in systems),
+                ]
+            )
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _problem(row: Row) -> str:
+    text = " ".join(str(row["problem"]).split())[:400]
+    return f"- `{row['workload']}` on {row['system']}: {text}"
+
+
+def _any(cells: Cells) -> Row:
+    return next(iter(cells.values()))
+
+
+def _value(row: Row | None) -> str:
+    if row is None:
+        return "—"
+    seconds = row["median_s"]
+    if not isinstance(seconds, float):
+        return "failed"
+    match row["unit"]:
+        case "ms":
+            return _short(seconds * 1000)
+        case "µs/op":
+            return _short(seconds * 1e6 / cast("int", row["ops"]))
+        case "MB/s":
+            text = _short(cast("int", row["size_bytes"]) / 1e6 / seconds)
+            ops = cast("int", row["ops"])
+            is_import = str(row["workload"]).startswith("import.tree")
+            return f"{text} ({ops / seconds:,.0f} files/s)" if is_import else text
+        case _:
+            return _short(seconds)
+
+
+def _ratio(of: Row | None, to: Row | None) -> float | None:
+    if of is None or to is None:
+        return None
+    above, below = of["median_s"], to["median_s"]
+    if not isinstance(above, float) or not isinstance(below, float) or below <= 0:
+        return None
+    return above / below
+
+
+def _times_text(ratio: float | None) -> str:
+    return "" if ratio is None else f"{_short(ratio)}{TIMES}"
+
+
+def _short(number: float) -> str:
+    if number >= 100:
+        return f"{number:,.0f}"
+    return f"{number:.3g}" if number >= 0.001 else f"{number:.1g}"
+
+
+def _count(value: object) -> str:
+    return f"{value:,.0f}" if isinstance(value, int | float) else "—"
+
+
+def _seconds(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else "—"
+
+
+def _megabytes(value: object) -> str:
+    return f"{value / 1e6:,.1f}" if isinstance(value, int) and value else "—"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
