@@ -81,10 +81,9 @@ class Machine:
             self._mountpoints.append(mountpoint)
         return Mount(self, mountpoint, document)
 
-    def supervisor_pid(self) -> int | None:
-        """Return the process id of the supervisor, or None."""
-        found = _pids_with(self.state_dir, "workspacefsd")
-        return found[0] if found else None
+    def supervisor_pid(self) -> int:
+        """Return the process id of the supervisor; there must be one."""
+        return int(str(self.json("supervisor", "status")["pid"]))
 
     def log_tail(self) -> str:
         """Return the last lines of the daemons' log."""
@@ -158,21 +157,6 @@ def _is_running(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
-
-
-def _pids_with(state_dir: Path, word: str) -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            command = path.read_bytes().split(b"\0")
-            environ = path.with_name("environ").read_bytes().split(b"\0")
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue
-        if any(word.encode() in part for part in command) and (
-            b"WORKSPACEFS_STATE_DIR=" + os.fsencode(state_dir) in environ
-        ):
-            found.append(int(path.parent.name))
-    return found
 
 
 def tree_of(root: Path) -> dict[str, tuple[object, ...]]:
