@@ -24,7 +24,7 @@ from typing import Final
 import workspacefs
 from workspacefs.config import load_log_level
 from workspacefs.errors import BusyError, ExitCode, UnavailableError, UsageError, WorkspaceError
-from workspacefs.logs import install_log_file, set_aside_if_long
+from workspacefs.logs import LOG_FILE_MODE, install_log_file, set_aside_if_long
 from workspacefs.protocol.failures import error_document, error_from_document
 from workspacefs.protocol.sockets import listen_unix
 from workspacefs.statedir import StateDir, ensure_state_dir
@@ -90,6 +90,8 @@ def _build_supervisor(state: StateDir, options: argparse.Namespace, level: int) 
     lock_fd = _lock(state.supervisor_lock)
     set_aside_if_long(state.log_file)
     set_aside_if_long(state.crash_file)
+    if not options.foreground:
+        _leave_starter(state)
     install_log_file(state.log_file, role="supervisor", level=level)
     faulthandler.enable()
     stamp = stamp_of_sources(_PACKAGE_DIRS)
@@ -129,7 +131,7 @@ def _load_run_session(module: str) -> RunSession:
 
 
 def _leave_terminal() -> None:
-    # Source: daemon(7), the SysV steps; standard input and output were set by who started us.
+    # Source: daemon(7), the SysV steps.
     if os.fork() != 0:
         os._exit(0)
     os.setsid()
@@ -137,6 +139,18 @@ def _leave_terminal() -> None:
         os._exit(0)
     os.chdir("/")
     os.umask(0o077)
+
+
+def _leave_starter(state: StateDir) -> None:
+    """Give back the files of whoever started us: they may be waiting for a pipe to end."""
+    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    crashes = os.open(
+        state.crash_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, LOG_FILE_MODE
+    )
+    for number, source in ((0, nothing), (1, crashes), (2, crashes)):
+        os.dup2(source, number)
+    os.close(nothing)
+    os.close(crashes)
 
 
 def _lock(path: str) -> int:

@@ -107,6 +107,10 @@ class Connection:
                 case Ok(_, ok):
                     return {**{name: _joined(pieces) for name, pieces in parts.items()}, **ok}
 
+    def shutdown(self) -> None:
+        """End the conversation from another thread; the call that waits fails."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """Hang up; a request that is still running is cancelled by the daemon."""
         self._socket.close()
