@@ -45,7 +45,9 @@ class GitAdd(Workload):
     """git init and git add -A of the whole tree."""
 
     def __init__(self, scale: Scale) -> None:
-        super().__init__("git.add", "git init + git add -A", repeats=1, aim_ext4=3.0)
+        super().__init__(
+            "git.add", "git init + git add -A", repeats=1, aim_ext4=3.0, aim_juicefs=4.0
+        )
 
     def prepare(self, stage: Stage) -> None:
         ensure_tree(stage)
@@ -93,7 +95,6 @@ class GitStatus(Workload):
             f"git.status.{suffix}",
             f"git status, {suffix}",
             repeats=scale.cold_repeats if is_cold else scale.repeats,
-            aim_ext4=None if is_cold else 1.5,
         )
         self._is_cold = is_cold
         self._answer = b""

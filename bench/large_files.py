@@ -62,8 +62,6 @@ class WriteLarge(Workload):
     def before(self, stage: Stage, repetition: int) -> None:
         self._data = self._data or _Stamped(stage.fixtures.blocks())
         stage.root.joinpath("large").unlink(missing_ok=True)
-        # What others left to be written back must not be waited for here.
-        os.sync()
 
     def run(self, stage: Stage, repetition: int) -> Work:
         assert self._data is not None

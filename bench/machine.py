@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.failures import AbsentError, BenchError
+from workspacefs.backend.open import open_backend
 
 _DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")
 _FSYNCS: Final = 15
@@ -80,6 +81,7 @@ def describe(home: Path) -> dict[str, object]:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "disk": kind_of_disk(home),
         "fsync_ms": round(_fsync_ms(home), 3),
+        "store_write_ms": round(_store_write_ms(home), 3),
         "can_drop_page_cache": os.access(_DROP_CACHES, os.W_OK),
         "load_before": [round(value, 2) for value in os.getloadavg()],
         "python": platform.python_version(),
@@ -119,6 +121,19 @@ def _fsync_ms(home: Path) -> float:
     finally:
         os.close(descriptor)
         probe.unlink()
+    return statistics.median(times)
+
+
+def _store_write_ms(home: Path) -> float:
+    """Return the median of one small, durable write to a store on this disk."""
+    store = home / "store-probe"
+    backend = open_backend(str(store))
+    times = []
+    for index in range(_FSYNCS):
+        begin = time.perf_counter()
+        backend.put(f"probe/{index}", [bytes(4096)])
+        times.append((time.perf_counter() - begin) * 1000)
+    shutil.rmtree(store)
     return statistics.median(times)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -30,6 +31,10 @@ class Sample:
     daemon_peak_rss_bytes: int
     messages: int | None
     """Requests of the kernel that the daemon answered; None when it does not count them."""
+    inodes: int | None
+    """Inodes that the kernel holds at the end; None when the daemon does not know."""
+    driver_cpu_s: float
+    """User and system time of this process and the tools that it ran."""
 
 
 def measure(system: System, run: Callable[[], Work]) -> Sample:
@@ -44,9 +49,11 @@ def measure(system: System, run: Callable[[], Work]) -> Sample:
     gc.collect()
     gc.disable()
     try:
+        driver_before = _driver_cpu_s()
         begin = time.perf_counter()
         work = run()
         wall_s = time.perf_counter() - begin
+        driver_cpu_s = _driver_cpu_s() - driver_before
     finally:
         gc.enable()
     after = system.pids()
@@ -58,7 +65,13 @@ def measure(system: System, run: Callable[[], Work]) -> Sample:
         sum(cpu_seconds(pid) - before.get(pid, 0.0) for pid in after),
         sum(peak_rss_bytes(pid) for pid in after),
         messages - messages_before if is_counted else None,  # type: ignore[operator]
+        system.inodes(),
+        driver_cpu_s,
     )
+
+
+def _driver_cpu_s() -> float:
+    return sum(os.times()[:4])
 
 
 def median(values: Sequence[float]) -> float:

@@ -90,18 +90,21 @@ def reset_peak_rss(pid: int) -> None:
         return
 
 
-def find_by_argument(argument: str) -> list[int]:
-    """Return the processes that have `argument` among their words; none of ours but by path."""
-    wanted = os.fsencode(argument)
+def find_by_arguments(*arguments: str) -> list[int]:
+    """Return the processes that have all these among the words of their command line.
+
+    Words may be separated by spaces: juicefs 1.4 writes its command line anew that way.
+    """
+    wanted = [b" " + os.fsencode(argument) + b" " for argument in arguments]
     found = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
         try:
-            words = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
+            line = b" " + Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ") + b" "
         except OSError:
             continue
-        if wanted in words and is_alive(int(entry)):
+        if all(word in line for word in wanted) and is_alive(int(entry)):
             found.append(int(entry))
     return found
 

@@ -15,6 +15,8 @@ from bench.runner import Result
 TABLE_BEGIN: Final = "<!-- bench table: begin -->"
 TABLE_END: Final = "<!-- bench table: end -->"
 FORMAT: Final = 1
+MEMORY_AIM_BYTES: Final = 40_000_000
+MEMORY_AIM_PER_INODE: Final = 500
 TIMES: Final = "\N{MULTIPLICATION SIGN}"
 
 Row = Mapping[str, object]
@@ -100,7 +102,9 @@ def _result_row(result: Result) -> dict[str, object]:
         "system": result.system,
         "unit": workload.unit.value,
         "percentiles": workload.shows_percentiles,
+        "is_comparable": workload.is_comparable,
         "aim_ext4": workload.aim_ext4,
+        "aim_juicefs": workload.aim_juicefs,
         "aim_ms": workload.aim_ms,
         "walls_s": walls,
         "median_s": median(walls) if walls else None,
@@ -111,6 +115,8 @@ def _result_row(result: Result) -> dict[str, object]:
         "daemon_cpu_s": median([sample.daemon_cpu_s for sample in samples]) if samples else None,
         "daemon_peak_rss_bytes": max((s.daemon_peak_rss_bytes for s in samples), default=None),
         "messages": median(messages) if messages else None,
+        "inodes": max((s.inodes for s in samples if s.inodes is not None), default=None),
+        "driver_cpu_s": median([sample.driver_cpu_s for sample in samples]) if samples else None,
         "stored_bytes": result.stored_bytes,
         "problem": result.problem,
     }
@@ -126,8 +132,10 @@ def _facts_text(facts: Mapping[str, object], versions: Mapping[str, str]) -> str
     state = "" if facts.get("is_complete") else " **This run was not finished.**"
     return (
         f"{facts['time']}, `{facts['command']}`, seed {facts['seed']}: {facts['cpus']} {TIMES} "
-        f"{facts['cpu']}, {memory_gib:.0f} GiB, Linux {facts['kernel']}, {facts['disk']}, one "
-        f"fsync of 4 KiB {facts['fsync_ms']} ms, Python {facts['python']}, {facts['git']}; "
+        f"{facts['cpu']}, {memory_gib:.0f} GiB, Linux {facts['kernel']}, {facts['disk']}, 4 KiB "
+        f"and fsync {facts['fsync_ms']} ms, a small durable store write "
+        f"{facts['store_write_ms']} ms, load before {_load_text(facts)}, "
+        f"Python {facts['python']}, {facts['git']}; "
         f"{', '.join(f'{name} {version}' for name, version in versions.items())}. "
         f"Cold: {cold}, mounted anew.{state}\n"
     )
@@ -135,15 +143,15 @@ def _facts_text(facts: Mapping[str, object], versions: Mapping[str, str]) -> str
 
 def _times(workloads: Sequence[Cells], systems: Sequence[str]) -> str:
     lines = [
-        _line(["workload", "k", "unit", *systems, "÷ ext4", "aim", "JuiceFS ÷"]),
-        _line(["---", *["---:"] * (len(systems) + 5)]),
+        _line(["workload", "k", "unit", *systems, "÷ ext4", "aim", "JuiceFS ÷ ours", "aim"]),
+        _line(["---", *["---:"] * (len(systems) + 6)]),
     ]
     for cells in workloads:
         ours, ext4, juicefs = (cells.get(name) for name in ("workspacefs", "ext4", "juicefs"))
         one = _any(cells)
-        aim = cast("float | None", one["aim_ext4"])
-        ratio = _ratio(ours, ext4)
-        met = "" if aim is None or ratio is None else " ✓" if ratio <= aim else " ✗"
+        if not one["is_comparable"]:
+            ext4 = juicefs = None
+        slower, faster = _ratio(ours, ext4), _ratio(juicefs, ours)
         lines.append(
             _line(
                 [
@@ -151,9 +159,10 @@ def _times(workloads: Sequence[Cells], systems: Sequence[str]) -> str:
                     str(max(len(cast("list[float]", row["walls_s"])) for row in cells.values())),
                     str(one["unit"]),
                     *(_value(cells.get(name)) for name in systems),
-                    _times_text(ratio),
-                    "" if aim is None else f"≤ {aim:g}{TIMES}{met}",
-                    _times_text(_ratio(juicefs, ours)),
+                    _times_text(slower),
+                    _aim_text("≤", one["aim_ext4"], slower),
+                    _times_text(faster),
+                    _aim_text("≥", one["aim_juicefs"], faster),
                 ]
             )
         )
@@ -196,10 +205,11 @@ def _costs(workloads: Sequence[Cells], systems: Sequence[str]) -> str:
                 *(f"messages, {name}" for name in daemons),
                 *(f"CPU s, {name}" for name in daemons),
                 *(f"memory MB, {name}" for name in daemons),
+                "memory aim MB",
                 *(f"stored MB, {name}" for name in systems),
             ]
         ),
-        _line(["---", *["---:"] * (len(daemons) * 3 + len(systems))]),
+        _line(["---", *["---:"] * (len(daemons) * 3 + len(systems) + 1)]),
     ]
     for cells in workloads:
         rows = [cells.get(name) for name in daemons]
@@ -210,11 +220,21 @@ def _costs(workloads: Sequence[Cells], systems: Sequence[str]) -> str:
                     *(_count(row and row["messages"]) for row in rows),
                     *(_seconds(row and row["daemon_cpu_s"]) for row in rows),
                     *(_megabytes(row and row["daemon_peak_rss_bytes"]) for row in rows),
+                    _megabytes(_memory_aim_bytes(cells.get("workspacefs"))),
                     *(_megabytes((cells.get(n) or {}).get("stored_bytes")) for n in systems),
                 ]
             )
         )
     return "\n".join(lines) + "\n"
+
+
+def _memory_aim_bytes(row: Row | None) -> int | None:
+    inodes = row["inodes"] if row is not None else None
+    return MEMORY_AIM_BYTES + MEMORY_AIM_PER_INODE * inodes if isinstance(inodes, int) else None
+
+
+def _load_text(facts: Mapping[str, object]) -> str:
+    return str(cast("list[float]", facts["load_before"])[0])
 
 
 def _problem(row: Row) -> str:
@@ -227,7 +247,7 @@ def _any(cells: Cells) -> Row:
 
 
 def _value(row: Row | None) -> str:
-    if row is None:
+    if row is None or (not row["is_comparable"] and row["system"] != "workspacefs"):
         return "—"
     seconds = row["median_s"]
     if not isinstance(seconds, float):
@@ -259,6 +279,15 @@ def _times_text(ratio: float | None) -> str:
     return "" if ratio is None else f"{_short(ratio)}{TIMES}"
 
 
+def _aim_text(sign: str, aim: object, ratio: float | None) -> str:
+    if not isinstance(aim, float):
+        return ""
+    if ratio is None:
+        return f"{sign} {aim:g}{TIMES}"
+    is_met = ratio <= aim if sign == "≤" else ratio >= aim
+    return f"{sign} {aim:g}{TIMES} {'✓' if is_met else '✗'}"
+
+
 def _short(number: float) -> str:
     if number >= 100:
         return f"{number:,.0f}"
@@ -270,7 +299,7 @@ def _count(value: object) -> str:
 
 
 def _seconds(value: object) -> str:
-    return f"{value:.2f}" if isinstance(value, float) else "—"
+    return f"{value:.2f}" if isinstance(value, int | float) else "—"
 
 
 def _megabytes(value: object) -> str:

@@ -131,6 +131,8 @@ class Runner:
 def _repeat(result: Result, stage: Stage, repetition: int) -> None:
     workload = result.workload
     workload.before(stage, repetition)
+    # What was written before must not be written back on somebody else's time.
+    os.sync()
     sample = measure(stage.system, lambda: workload.run(stage, repetition))
     workload.verify(stage, repetition)
     is_last = repetition == workload.repeats - 1

@@ -41,7 +41,11 @@ class CreateFiles(_SmallFiles):
 
     def __init__(self, scale: Scale) -> None:
         super().__init__(
-            "create", "create + write 2 KB + close", repeats=scale.repeats, aim_ext4=2.0
+            "create",
+            "create + write 2 KB + close",
+            repeats=scale.repeats,
+            aim_ext4=2.0,
+            aim_juicefs=4.0,
         )
         self._paths: list[str] = []
         self._contents: list[bytes] = []
@@ -62,7 +66,7 @@ class StatFiles(_SmallFiles):
     """stat() of every file, all of them known to the kernel."""
 
     def __init__(self, scale: Scale) -> None:
-        super().__init__("stat.warm", "stat, warm", repeats=scale.repeats, aim_ext4=1.5)
+        super().__init__("stat.warm", "stat, warm", repeats=scale.repeats)
         self._paths: list[str] = []
         self._last: os.stat_result | None = None
 
@@ -108,7 +112,6 @@ class ReadFiles(_SmallFiles):
             f"read.{suffix}",
             f"open + read 2 KB + close, {suffix}",
             repeats=scale.cold_repeats if is_cold else scale.repeats,
-            aim_ext4=None if is_cold else 1.5,
         )
         self._is_cold = is_cold
         self._paths: list[str] = []

@@ -18,7 +18,7 @@ from typing import ClassVar, Final
 
 from bench.failures import BenchError
 from bench.machine import drop_page_cache, find_program, is_mounted, kind_of_disk, remove_tree
-from bench.processes import attempt, disk_usage_bytes, find_by_argument, is_alive, run_tool
+from bench.processes import attempt, disk_usage_bytes, find_by_arguments, is_alive, run_tool
 from workspacefs.client.connection import Connection
 from workspacefs.client.registry import LiveSession, load_sessions
 from workspacefs.errors import WorkspaceError
@@ -90,6 +90,10 @@ class System(ABC):
 
     def messages(self) -> int | None:
         """Return how many requests of the kernel were answered since the mount."""
+        return None
+
+    def inodes(self) -> int | None:
+        """Return how many inodes the kernel holds, as far as the daemon knows."""
         return None
 
     @abstractmethod
@@ -175,24 +179,31 @@ class WorkspaceFs(System):
         return [session.pid for session in self._sessions()]
 
     def messages(self) -> int | None:
-        total = None
-        for session in self._sessions():
-            try:
-                with Connection.open(session.socket) as connection:
-                    counts = connection.call("counters").get("messages")
-            except WorkspaceError:
-                return None
-            if not isinstance(counts, dict):
-                return None
-            # Forgets are counted by inode, and the kernel sends them when it likes.
-            total = (total or 0) + sum(n for name, n in counts.items() if name != "forget")
-        return total
+        counts = self._counters().get("messages")
+        if not isinstance(counts, dict):
+            return None
+        # Forgets are counted by inode, and the kernel sends them when it likes.
+        numbers = [n for name, n in counts.items() if name != "forget" and isinstance(n, int)]
+        return sum(numbers)
+
+    def inodes(self) -> int | None:
+        count = self._counters().get("inodes")
+        return count if isinstance(count, int) else None
 
     def stored_bytes(self) -> int:
         return disk_usage_bytes(self.store, Path(self.state.sessions_dir))
 
     def version(self) -> str:
         return run_tool([self._program, "--version"]).decode().strip().rpartition(" ")[2]
+
+    def _counters(self) -> dict[str, object]:
+        for session in self._sessions():
+            try:
+                with Connection.open(session.socket) as connection:
+                    return connection.call("counters")
+            except WorkspaceError:
+                return {}
+        return {}
 
     def _sessions(self) -> list[LiveSession]:
         return [found for found in load_sessions(self.state) if found.is_alive()]
@@ -219,7 +230,7 @@ class WorkspaceFs(System):
 
     def _is_ours(self, pid: int) -> bool:
         # A session is forked from the supervisor, so both carry our state directory.
-        return pid in find_by_argument(self.state.root)
+        return pid in find_by_arguments("workspacefs_daemon.app", self.state.root)
 
 
 class JuiceFs(System):
@@ -258,7 +269,7 @@ class JuiceFs(System):
         remove_tree(self._cache)
 
     def pids(self) -> list[int]:
-        return find_by_argument(str(self.mountpoint))
+        return find_by_arguments(self._program, str(self.mountpoint))
 
     def messages(self) -> int | None:
         try:

@@ -26,7 +26,13 @@ class Untar(Workload):
     """Unpack the tree from a tar file of the local disk."""
 
     def __init__(self, scale: Scale) -> None:
-        super().__init__("untar", f"untar of {scale.tree_files:,} files", repeats=1, aim_ext4=4.0)
+        super().__init__(
+            "untar",
+            f"untar of {scale.tree_files:,} files",
+            repeats=1,
+            aim_ext4=4.0,
+            aim_juicefs=4.0,
+        )
 
     def prepare(self, stage: Stage) -> None:
         # It is in the page cache then, whoever comes first.
@@ -47,11 +53,12 @@ class Untar(Workload):
 class Settle(Workload):
     """Bring the tree to the store: sync; on workspacefs the commit of the whole tree."""
 
+    is_comparable = False
     shows_stored = True
 
     def __init__(self, scale: Scale) -> None:
         super().__init__(
-            "settle", "sync of that tree (workspacefs: commit); bytes stored after it", repeats=1
+            "settle", "commit of that tree (others: sync); bytes stored after it", repeats=1
         )
 
     def prepare(self, stage: Stage) -> None:
@@ -75,14 +82,12 @@ class _TreeTool(Workload):
         scale: Scale,
         *,
         is_cold: bool = False,
-        aim_ext4: float | None = None,
     ) -> None:
         suffix = "cold" if is_cold else "warm"
         super().__init__(
             f"{name}.{suffix}",
             f"{title}, {suffix}",
             repeats=scale.cold_repeats,
-            aim_ext4=aim_ext4,
         )
         self._is_cold = is_cold
         self._answer = b""
@@ -150,7 +155,7 @@ class Search(_TreeTool):
     """rg for a string that stands in a known number of files."""
 
     def __init__(self, scale: Scale, *, is_cold: bool) -> None:
-        super().__init__("rg", "rg", scale, is_cold=is_cold, aim_ext4=None if is_cold else 1.5)
+        super().__init__("rg", "rg", scale, is_cold=is_cold)
 
     def run(self, stage: Stage, repetition: int) -> Work:
         self._answer = run_tool(["rg", "--files-with-matches", NEEDLE, "tree"], cwd=stage.root)
@@ -173,7 +178,7 @@ class CopyTree(Workload):
     """cp -r of the tree, within the mount."""
 
     def __init__(self, scale: Scale) -> None:
-        super().__init__("cp-r", "cp -r", repeats=1, aim_ext4=4.0)
+        super().__init__("cp-r", "cp -r", repeats=1, aim_ext4=4.0, aim_juicefs=4.0)
 
     def prepare(self, stage: Stage) -> None:
         ensure_tree(stage)

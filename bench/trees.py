@@ -122,21 +122,23 @@ def text_pool(rng: random.Random, size_bytes: int) -> bytes:
 
 
 class Blocks:
-    """Content of large files: blocks of 1 MiB, none like another, half of each compressible."""
+    """Content of large files: blocks of 1 MiB, half of each compressible.
+
+    No stretch of a block stands in another one, so that nothing is saved by storing it once.
+    """
 
     SIZE_BYTES: Final = 1024 * 1024
 
     def __init__(self, seed: int) -> None:
-        rng = random.Random(seed)
-        self._noise = rng.randbytes(3 * self.SIZE_BYTES)
-        self._text = text_pool(rng, 3 * self.SIZE_BYTES)
+        self._seed = seed
+        self._text = text_pool(random.Random(seed), self.SIZE_BYTES // 2)
 
     def block(self, number: int) -> bytes:
-        """Return block `number`; costs two copies of half a block."""
+        """Return block `number`: random bytes, then text in an alphabet of its own."""
         half = self.SIZE_BYTES // 2
-        at = number * 7919 % (2 * self.SIZE_BYTES)
-        head = number.to_bytes(8, "big")
-        return head + self._noise[at : at + half - 8] + self._text[at : at + half]
+        rng = random.Random(self._seed + number * 1_000_003)
+        alphabet = bytes(rng.sample(range(256), 256))
+        return rng.randbytes(half) + self._text[:half].translate(alphabet)
 
     def write_file(self, path: Path, *, first: int, blocks: int) -> None:
         """Write a file of these blocks."""

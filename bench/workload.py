@@ -146,6 +146,8 @@ class Workload(ABC):
 
     unit: ClassVar[Unit] = Unit.SECONDS
     shows_percentiles: ClassVar[bool] = False
+    is_comparable: ClassVar[bool] = True
+    """Whether all systems do the same in it, so that a ratio means something."""
     shows_stored: ClassVar[bool] = False
     """Whether the bytes on the disk are taken after the last repetition."""
 
@@ -157,6 +159,7 @@ class Workload(ABC):
         repeats: int,
         systems: tuple[str, ...] | None = None,
         aim_ext4: float | None = None,
+        aim_juicefs: float | None = None,
         aim_ms: float | None = None,
     ) -> None:
         self.name = name
@@ -164,6 +167,8 @@ class Workload(ABC):
         self.repeats = repeats
         self.aim_ext4 = aim_ext4
         """The aim: at most this many times ext4's time."""
+        self.aim_juicefs = aim_juicefs
+        """The aim: JuiceFS takes at least so many times as long."""
         self.aim_ms = aim_ms
         """The aim: at most so long (the 99th percentile if percentiles are shown)."""
         self._systems = systems
