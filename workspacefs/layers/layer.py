@@ -35,6 +35,9 @@ from workspacefs.layers.rows import decode_name, inode_key, name_key
 _MAP_BYTES: Final = 64 << 30
 """Address space, not memory or disk: some 200 million rows."""
 _OPEN_FILES_MAX: Final = 256
+_DISK_BLOCK_BYTES: Final = 4096
+_FULL_BELOW_BYTES: Final = 64 * 1024
+"""With less than this free, a database transaction has failed for want of space."""
 _BALLAST_BYTES: Final = 4 << 20
 """Held back so that deleting still works on a full disk: a delete writes database pages too."""
 
@@ -74,6 +77,9 @@ class Layer:
         self._segment_end = os.fstat(self._segment).st_size
         self._files: OrderedDict[FileId, int] = OrderedDict()
         self._files_lock = threading.Lock()
+        self._dead_starts: dict[int, int] = {}
+        """End of each dead stretch of the segment, by its start; and the other way round."""
+        self._dead_ends: dict[int, int] = {}
 
     @property
     def is_dirty(self) -> bool:
@@ -153,7 +159,7 @@ class Layer:
 
     def write_segment(self, data: bytes | memoryview, offset: int) -> None:
         """Write inside a run, or past the end when the caller extends the last run."""
-        _write_all(self._segment, data, offset)
+        _write_all(self._segment, data, offset, end=self._segment_end)
         self.segment_is_dirty = True
         self._segment_end = max(self._segment_end, offset + len(data))
 
@@ -201,7 +207,8 @@ class Layer:
     def write_own(self, file_id: FileId, data: bytes | memoryview, offset: int) -> None:
         """Write into an own file, growing it when need be."""
         with self._files_lock:
-            _write_all(self._own_fd(file_id), data, offset)
+            fd = self._own_fd(file_id)
+            _write_all(fd, data, offset, end=os.fstat(fd).st_size)
         self.dirty_files.add(file_id)
 
     def truncate_own(self, file_id: FileId, size_bytes: int) -> None:
@@ -214,7 +221,7 @@ class Layer:
         """Free the space of bodies whose end is durable; see `doomed`."""
         for body in doomed:
             if isinstance(body, tuple):
-                _punch(self._segment, *body)
+                self._bury_run(*body)
                 continue
             with self._files_lock:
                 fd = self._files.pop(body, None)
@@ -222,6 +229,20 @@ class Layer:
                     os.close(fd)
             self.own_path(body).unlink(missing_ok=True)
             self.dirty_files.discard(body)
+
+    def _bury_run(self, offset: int, length: int) -> None:
+        # The disk takes back whole blocks only, and small runs share them: dead neighbours are
+        # joined, and a block goes when the last run in it does.
+        start, end = offset, offset + length
+        if start in self._dead_ends:
+            start = self._dead_ends.pop(start)
+        if end in self._dead_starts:
+            end = self._dead_starts.pop(end)
+        self._dead_starts[start] = end
+        self._dead_ends[end] = start
+        first = max(start, offset - _DISK_BLOCK_BYTES)
+        last = min(end, offset + length + _DISK_BLOCK_BYTES)
+        _punch(self._segment, first, last - first)
 
     def sweep_own_files(self) -> int:
         """Remove own files that no row names: what a crash left. Return how many."""
@@ -421,14 +442,16 @@ def _iter_names(
             yield key[skip:], decode_name(value)
 
 
-def _write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
-    # A full disk may take a part: the caller's row still says the old length, so the part written
-    # is never seen.
+def _write_all(fd: int, data: bytes | memoryview, offset: int, *, end: int) -> None:
+    """Write all of `data`, or give back what a full disk took of it past `end` and fail."""
     try:
         written = os.pwrite(fd, data, offset)
         while written < len(data):
             written += os.pwrite(fd, memoryview(data)[written:], offset + written)
     except OSError as exc:
+        # No row names the part that was taken, and freeing other space needs some of it.
+        if os.fstat(fd).st_size > end:
+            os.ftruncate(fd, end)
         raise from_os_error(exc, "a file body cannot be written") from exc
 
 
@@ -460,8 +483,15 @@ def from_os_error(exc: OSError, what: str) -> WorkspaceError:
     return error
 
 
+def _is_full(directory: Path) -> bool:
+    stats = os.statvfs(directory)
+    return stats.f_bavail * stats.f_frsize < _FULL_BELOW_BYTES
+
+
 def _from_lmdb(exc: lmdb.Error, directory: Path) -> WorkspaceError:
-    if isinstance(exc, lmdb.DiskError | lmdb.MapFullError):
+    # LMDB (0.9.33) calls a write that a full disk cut short EIO, so look at the disk as well.
+    is_full = isinstance(exc, lmdb.DiskError | lmdb.MapFullError) or _is_full(directory)
+    if is_full:
         return NoSpaceError(f"the disk of {directory} is full; free space and try again")
     if isinstance(exc, lmdb.CorruptedError | lmdb.InvalidError | lmdb.PageNotFoundError):
         return IntegrityError(

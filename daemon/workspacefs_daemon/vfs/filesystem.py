@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from workspacefs.errors import NoSpaceError
 from workspacefs.names import NAME_MAX_BYTES
 from workspacefs_daemon.vfs.files import Files
 from workspacefs_daemon.vfs.inode import Inode
@@ -52,9 +53,16 @@ class FileSystem:
 
     async def make_room(self) -> bool:
         """Free what dead bodies hold; tell whether there was any."""
-        if self.overlay.live is None or not self.overlay.live.doomed:
+        live = self.overlay.live
+        if live is None or not live.doomed:
             return False
-        await self.sync()
+        try:
+            await self.sync()
+        except NoSpaceError:
+            # To free space the journal must first say so, which takes a little space itself.
+            if not live.drop_ballast():
+                raise
+            await self.sync()
         return True
 
     def forget(self, number: int, count: int) -> None:
