@@ -13,7 +13,7 @@ import pytest
 
 from workspacefs.backend.memory import MemoryBackend
 from workspacefs.chunking.parameters import ChunkParameters
-from workspacefs.errors import MovedError, NotFoundError, UsageError, WorkspaceError
+from workspacefs.errors import BusyError, MovedError, NotFoundError, UsageError, WorkspaceError
 from workspacefs.ids import chunk_id_of, chunk_list_id_of
 from workspacefs.objects.entry import Chunks, Entry
 from workspacefs.objects.refs import ChunkRef, Ref
@@ -24,6 +24,7 @@ from workspacefs.workspace.content import read_content
 from workspacefs.workspace.export import export_tree
 from workspacefs.workspace.imported import ImportOptions
 from workspacefs.workspace.landing import ImportResult, import_directory
+from workspacefs.workspace.readahead import ReadAhead
 from workspacefs.workspace.source_files import SourceFile, read_source_file
 from workspacefs.workspace.tar import export_tar
 from workspacefs.workspace.workspace import Workspace
@@ -373,6 +374,47 @@ def test_progress_ends_with_all(workspace: Workspace, source: Path) -> None:
     )
 
     assert seen[-1] == (result.tree.files, result.tree.size_bytes, result.tree.files)
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_import_and_export_leave_no_descriptor_open(
+    workspace: Workspace, source: Path, tmp_path: Path
+) -> None:
+    """Not after success, nor after failure."""
+    make_zoo(source)
+    before = open_descriptors()
+
+    root = load(workspace, source).commit.root
+    export_tree(root, workspace.store, tmp_path / "out")
+    with pytest.raises(BusyError):
+        export_tree(root, workspace.store, tmp_path / "out")
+    with pytest.raises(WorkspaceError):
+        load(workspace, tmp_path / "nowhere")
+
+    assert open_descriptors() == before
+
+
+def test_reading_ahead_is_wanted_when_files_are_slow_and_harms_nothing(source: Path) -> None:
+    """Names that are gone or no files are passed over; all descriptors are closed."""
+    make_zoo(source)
+    before = open_descriptors()
+    fd = os.open(source, os.O_RDONLY)
+
+    with ReadAhead() as read_ahead:
+        wanted = [read_ahead.is_wanted]
+        for _ in range(300):
+            read_ahead.note(0.001)
+        wanted.append(read_ahead.is_wanted)
+        for _ in range(200):
+            read_ahead.files(fd, [b"inline", b"gone", b"fifo", b"dangling", b"deep"])
+            read_ahead.directories(fd, [b"deep", b"gone", b"inline"])
+    os.close(fd)
+
+    assert wanted == [False, True]
+    assert open_descriptors() == before
 
 
 def test_missing_source_is_named(workspace: Workspace, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -28,6 +29,7 @@ from workspacefs.workspace.content import ContentSink
 from workspacefs.workspace.directories import DIRECTORY_FLAGS, OpenDirectories
 from workspacefs.workspace.ignore import IgnoreRules
 from workspacefs.workspace.imported import ImportedTree, ImportOptions, Progress
+from workspacefs.workspace.readahead import ReadAhead
 from workspacefs.workspace.scan import Inode, count_source, inode_of, list_directory
 from workspacefs.workspace.source_files import SourceReadError, read_source_file
 
@@ -93,7 +95,7 @@ def import_tree(
     """
     rules = IgnoreRules.of_patterns(options.exclude)
     root_fd = _open_source(source, avoid)
-    with OpenDirectories(root_fd) as directories:
+    with OpenDirectories(root_fd) as directories, ReadAhead() as read_ahead:
         counts = count_source(os.dup(root_fd), rules, avoid)
         work = _Import(
             sink,
@@ -108,6 +110,7 @@ def import_tree(
             links=counts.links,
             files_total=counts.files,
             progress=progress,
+            read_ahead=read_ahead,
         )
         return work.run(rules, base)
 
@@ -128,6 +131,7 @@ class _Import:
         links: dict[Inode, int],
         files_total: int,
         progress: Progress | None,
+        read_ahead: ReadAhead,
     ) -> None:
         self._sink = sink
         self._directories = directories
@@ -142,6 +146,7 @@ class _Import:
         self._linked: dict[Inode, Entry] = {}
         self._shared_ids: dict[FileId, Inode] = {}
         self._progress = progress
+        self._read_ahead = read_ahead
         self._files_total = files_total
         self._files = self._dirs = self._bytes = self._excluded = 0
         self._added = self._modified = 0
@@ -197,6 +202,8 @@ class _Import:
             self._skip(prefix.rstrip(b"/") or b".", exc)
             return None
         self._excluded += listing.excluded
+        if self._read_ahead.is_wanted:
+            self._fetch_ahead(fd, listing.names)
         return _Frame(
             prefix=prefix,
             name=name,
@@ -207,6 +214,13 @@ class _Import:
             rules=listing.rules,
             base=BaseDirectory(base, self._base_store, self._known),
             writer=DirectoryWriter(self._sink, self._tree_params),
+        )
+
+    def _fetch_ahead(self, fd: int, names: list[tuple[bytes, os.DirEntry[str]]]) -> None:
+        files = [name for name, found in names if found.is_file(follow_symlinks=False)]
+        self._read_ahead.files(fd, files)
+        self._read_ahead.directories(
+            fd, [name for name, found in names if found.is_dir(follow_symlinks=False)]
         )
 
     def _close_frame(self, frame: _Frame) -> Entry:
@@ -293,9 +307,11 @@ class _Import:
         return entry
 
     def _read_regular(self, path: bytes, name: bytes, base: Entry | None) -> Entry:
+        started_s = time.perf_counter()
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         fd = os.open(name, flags, dir_fd=self._directories.fd)
         try:
+            opened_s = time.perf_counter() - started_s
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise OSError(errno.EAGAIN, "changed its kind while it was read")
@@ -309,6 +325,8 @@ class _Import:
                 if self._base_store is not None:
                     self._known.learn_content(base, self._base_store)
             got = read_source_file(fd, status, self._sink, self._chunk_params)
+            if got.size_bytes <= self._chunk_params.whole_max_bytes:
+                self._read_ahead.note(opened_s + got.waited_s)
             if got.is_unsteady:
                 self._unsteady.append(path)
             xattrs = read_xattrs(fd)

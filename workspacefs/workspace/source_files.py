@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -35,6 +36,8 @@ class SourceFile(NamedTuple):
     """As read; differs from `status` if the file changed meanwhile."""
     is_unsteady: bool
     """It changed during each attempt."""
+    waited_s: float
+    """Time spent in reading it."""
 
 
 def read_source_file(
@@ -46,11 +49,20 @@ def read_source_file(
         SourceReadError: Reading failed.
     """
     attempt = 0
+    waited_s = 0.0
+
+    def read(offset: int, length: int) -> bytes:
+        nonlocal waited_s
+        started_s = time.perf_counter()
+        data = _pread(fd, offset, length)
+        waited_s += time.perf_counter() - started_s
+        return data
+
     while True:
         attempt += 1
         size = status.st_size
         content, read_bytes = write_content(
-            lambda offset, length: _pread(fd, offset, length),
+            read,
             size,
             sink,
             params,
@@ -58,9 +70,9 @@ def read_source_file(
         )
         after = os.fstat(fd)
         if is_same_state(status, after) and read_bytes == size:
-            return SourceFile(status, content, read_bytes, False)
+            return SourceFile(status, content, read_bytes, False, waited_s)
         if attempt == _READS_MAX or after.st_size > _REREAD_MAX_BYTES:
-            return SourceFile(status, content, read_bytes, True)
+            return SourceFile(status, content, read_bytes, True, waited_s)
         status = after
 
 
