@@ -286,8 +286,9 @@ class JuiceFs(System):
         return run_tool([self._program, "version"]).decode().strip().rpartition(" ")[2]
 
     def _unmount_somehow(self) -> None:
+        # When that fails (an interrupted run may hold a file open) the next steps end it.
         if is_mounted(self.mountpoint):
-            self.unmount()
+            attempt(self.unmount)
 
     def _command(self, *words: str) -> bytes:
         return run_tool([self._program, *words], timeout_s=_STEP_TIMEOUT_S)
