@@ -380,10 +380,9 @@ def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_import_and_export_leave_no_descriptor_open(
-    workspace: Workspace, source: Path, tmp_path: Path
-) -> None:
+def test_import_and_export_leave_no_descriptor_open(source: Path, tmp_path: Path) -> None:
     """Not after success, nor after failure."""
+    workspace = Workspace.create(MemoryBackend(tmp_path.name))
     make_zoo(source)
     before = open_descriptors()
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from workspacefs.chunking.parameters import ChunkParameters
-from workspacefs.errors import UsageError, WorkspaceError
+from workspacefs.errors import WorkspaceError
 from workspacefs.ids import ROOT_FILE_ID, FileId
 from workspacefs.objects.commits import ChangeCounts
 from workspacefs.objects.entry import Device, Entry, Xattrs
@@ -26,11 +26,17 @@ from workspacefs.trees.parameters import TreeParameters
 from workspacefs.workspace.attributes import entry_of, read_xattrs
 from workspacefs.workspace.base import BaseDirectory, BaseStore, KnownObjects
 from workspacefs.workspace.content import ContentSink
-from workspacefs.workspace.directories import DIRECTORY_FLAGS, OpenDirectories
+from workspacefs.workspace.directories import OpenDirectories
 from workspacefs.workspace.ignore import IgnoreRules
 from workspacefs.workspace.imported import ImportedTree, ImportOptions, Progress
 from workspacefs.workspace.readahead import ReadAhead
-from workspacefs.workspace.scan import Inode, count_source, inode_of, list_directory
+from workspacefs.workspace.scan import (
+    Inode,
+    count_source,
+    inode_of,
+    list_directory,
+    open_source,
+)
 from workspacefs.workspace.source_files import SourceReadError, read_source_file
 
 __all__ = ["ImportOptions", "ImportSink", "ImportedTree", "Progress", "import_tree"]
@@ -94,7 +100,7 @@ def import_tree(
             "import.unreadable"; the message names it) and `skip_unreadable` is off.
     """
     rules = IgnoreRules.of_patterns(options.exclude)
-    root_fd = _open_source(source, avoid)
+    root_fd = open_source(source, avoid)
     with OpenDirectories(root_fd) as directories, ReadAhead() as read_ahead:
         counts = count_source(os.dup(root_fd), rules, avoid)
         work = _Import(
@@ -391,22 +397,3 @@ class _Import:
         ):
             self._told_files, self._told_bytes = self._files, self._bytes
             self._progress(self._files, self._bytes, max(self._files_total, self._files))
-
-
-def _open_source(source: str | bytes | os.PathLike[str], avoid: Inode | None) -> int:
-    shown = os.fsdecode(source)
-    try:
-        # The root itself may be a link: the user named it.
-        fd = os.open(source, DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
-    except OSError as exc:
-        raise WorkspaceError(
-            f"cannot import {shown}: {exc.strerror}; give a directory that can be read",
-            kind="import.source",
-            path=shown,
-        ) from exc
-    if inode_of(fd) == avoid:
-        os.close(fd)
-        raise UsageError(
-            f"cannot import {shown} into itself: it is the store", kind="import.source"
-        )
-    return fd

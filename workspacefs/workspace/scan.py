@@ -10,7 +10,8 @@ import os
 import stat
 from dataclasses import dataclass, field
 
-from workspacefs.workspace.directories import OpenDirectories
+from workspacefs.errors import UsageError, WorkspaceError
+from workspacefs.workspace.directories import DIRECTORY_FLAGS, OpenDirectories
 from workspacefs.workspace.ignore import IgnoreRules
 
 Inode = tuple[int, int]
@@ -38,6 +39,31 @@ class Listing:
     """Names that rules leave out."""
     rules: IgnoreRules
     """Rules that hold in it and below."""
+
+
+def open_source(source: str | bytes | os.PathLike[str], avoid: Inode | None) -> int:
+    """Open the directory to import.
+
+    Raises:
+        WorkspaceError: It cannot be opened (kind "import.source").
+        UsageError: It is the one to avoid.
+    """
+    shown = os.fsdecode(source)
+    try:
+        # The root itself may be a link: the user named it.
+        fd = os.open(source, DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
+    except OSError as exc:
+        raise WorkspaceError(
+            f"cannot import {shown}: {exc.strerror}; give a directory that can be read",
+            kind="import.source",
+            path=shown,
+        ) from exc
+    if inode_of(fd) == avoid:
+        os.close(fd)
+        raise UsageError(
+            f"cannot import {shown} into itself: it is the store", kind="import.source"
+        )
+    return fd
 
 
 def inode_of(fd: int) -> Inode:
