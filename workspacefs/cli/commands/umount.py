@@ -40,7 +40,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
-    """Unmount; return when the session's process has ended, so that it can be mounted again."""
+    """Unmount; return when the session's process has ended, so that it can be mounted again.
+
+    With --lazy it may go on for the programs that still use it, and holds its session until then.
+    """
     mountpoint = os.path.realpath(options.mountpoint)
     # We may have been started inside the mount, and must not be what keeps it busy.
     os.chdir("/")
@@ -53,7 +56,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     if address is None:
         return _unmount_stranger(mountpoint, options, context.out)
     answer = _ask(address, is_lazy=options.lazy)
-    _wait_until_gone(address, registered)
+    _wait_until_gone(address, registered, is_lazy=options.lazy)
     changes = answer.get("changes")
     _tell(address.session, address.store_url, mountpoint, changes, context.out)
     return {
@@ -100,10 +103,14 @@ def _ask(address: SessionAddress, *, is_lazy: bool) -> Mapping[str, object]:
             return {}
 
 
-def _wait_until_gone(address: SessionAddress, registered: LiveSession | None) -> None:
+def _wait_until_gone(
+    address: SessionAddress, registered: LiveSession | None, *, is_lazy: bool
+) -> None:
     deadline = time.monotonic() + _WAIT_S
     while True:
-        if registered is not None:
+        if is_lazy:
+            is_gone = True  # the process serves its last users for as long as they stay
+        elif registered is not None:
             is_gone = not registered.is_alive()
         else:
             is_gone = not os.path.exists(address.socket)
