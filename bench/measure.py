@@ -29,8 +29,8 @@ class Sample:
     work: Work
     daemon_cpu_s: float
     daemon_peak_rss_bytes: int
-    messages: int | None
-    """Requests of the kernel that the daemon answered; None when it does not count them."""
+    messages: dict[str, int] | None
+    """Requests of the kernel that the daemon answered, by kind; None when it does not count."""
     inodes: int | None
     """Inodes that the kernel holds at the end; None when the daemon does not know."""
     driver_cpu_s: float
@@ -45,7 +45,7 @@ def measure(system: System, run: Callable[[], Work]) -> Sample:
     before = {pid: cpu_seconds(pid) for pid in system.pids()}
     for pid in before:
         reset_peak_rss(pid)
-    messages_before = system.messages() if before else 0
+    messages_before = (system.messages() or {}) if before else {}
     gc.collect()
     gc.disable()
     try:
@@ -58,16 +58,20 @@ def measure(system: System, run: Callable[[], Work]) -> Sample:
         gc.enable()
     after = system.pids()
     messages = system.messages()
-    is_counted = messages is not None and messages_before is not None
     return Sample(
         wall_s,
         work,
         sum(cpu_seconds(pid) - before.get(pid, 0.0) for pid in after),
         sum(peak_rss_bytes(pid) for pid in after),
-        messages - messages_before if is_counted else None,  # type: ignore[operator]
+        None if messages is None else _difference(messages, messages_before),
         system.inodes(),
         driver_cpu_s,
     )
+
+
+def _difference(after: dict[str, int], before: dict[str, int]) -> dict[str, int]:
+    rows = {kind: count - before.get(kind, 0) for kind, count in after.items()}
+    return {kind: count for kind, count in rows.items() if count}
 
 
 def _driver_cpu_s() -> float:

@@ -50,7 +50,10 @@ def save_json(path: Path, found: Mapping[str, object]) -> None:
 
 def load_json(path: Path) -> dict[str, object]:
     """Read a document that `save_json` wrote."""
-    found = json.loads(path.read_text())
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as exc:
+        raise BenchError(f"{path} cannot be read: {exc}") from exc
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise BenchError(f"{path} is no result of this version of the harness")
     return found
@@ -96,6 +99,7 @@ def _result_row(result: Result) -> dict[str, object]:
     walls = [sample.wall_s for sample in samples]
     work = samples[0].work if samples else None
     messages = [sample.messages for sample in samples if sample.messages is not None]
+    totals = [sum(counts.values()) for counts in messages]
     return {
         "workload": workload.name,
         "title": workload.title,
@@ -114,7 +118,8 @@ def _result_row(result: Result) -> dict[str, object]:
         "size_bytes": work.size_bytes if work else None,
         "daemon_cpu_s": median([sample.daemon_cpu_s for sample in samples]) if samples else None,
         "daemon_peak_rss_bytes": max((s.daemon_peak_rss_bytes for s in samples), default=None),
-        "messages": median(messages) if messages else None,
+        "messages": median(totals) if totals else None,
+        "messages_by_kind": messages[-1] if messages else None,
         "inodes": max((s.inodes for s in samples if s.inodes is not None), default=None),
         "driver_cpu_s": median([sample.driver_cpu_s for sample in samples]) if samples else None,
         "stored_bytes": result.stored_bytes,
@@ -124,6 +129,7 @@ def _result_row(result: Result) -> dict[str, object]:
 
 def _facts_text(facts: Mapping[str, object], versions: Mapping[str, str]) -> str:
     memory_gib = cast("int", facts["memory_bytes"]) / 2**30
+    kernel = ".".join(str(facts["kernel"]).split(".")[:2])
     cold = (
         "page cache dropped"
         if facts["can_drop_page_cache"]
@@ -131,8 +137,8 @@ def _facts_text(facts: Mapping[str, object], versions: Mapping[str, str]) -> str
     )
     state = "" if facts.get("is_complete") else " **This run was not finished.**"
     return (
-        f"{facts['time']}, `{facts['command']}`, seed {facts['seed']}: {facts['cpus']} {TIMES} "
-        f"{facts['cpu']}, {memory_gib:.0f} GiB, Linux {facts['kernel']}, {facts['disk']}, 4 KiB "
+        f"{facts['time']}, `{facts['command']}`, seed {facts['seed']}: {facts['cpus']} cores, "
+        f"{memory_gib:.0f} GiB, Linux {kernel}, {facts['disk']}, 4 KiB "
         f"and fsync {facts['fsync_ms']} ms, a small durable store write "
         f"{facts['store_write_ms']} ms, load before {_load_text(facts)}, "
         f"Python {facts['python']}, {facts['git']}; "

@@ -88,8 +88,8 @@ class System(ABC):
         """Return the processes that serve the mount."""
         return []
 
-    def messages(self) -> int | None:
-        """Return how many requests of the kernel were answered since the mount."""
+    def messages(self) -> dict[str, int] | None:
+        """Return how many requests of the kernel were answered since the mount, by kind."""
         return None
 
     def inodes(self) -> int | None:
@@ -178,13 +178,12 @@ class WorkspaceFs(System):
     def pids(self) -> list[int]:
         return [session.pid for session in self._sessions()]
 
-    def messages(self) -> int | None:
+    def messages(self) -> dict[str, int] | None:
         counts = self._counters().get("messages")
         if not isinstance(counts, dict):
             return None
         # Forgets are counted by inode, and the kernel sends them when it likes.
-        numbers = [n for name, n in counts.items() if name != "forget" and isinstance(n, int)]
-        return sum(numbers)
+        return {name: count for name, count in counts.items() if name != "forget"}
 
     def inodes(self) -> int | None:
         count = self._counters().get("inodes")
@@ -271,13 +270,17 @@ class JuiceFs(System):
     def pids(self) -> list[int]:
         return find_by_arguments(self._program, str(self.mountpoint))
 
-    def messages(self) -> int | None:
+    def messages(self) -> dict[str, int] | None:
         try:
             text = (self.mountpoint / ".stats").read_text()
         except OSError:
             return None
         prefix = "juicefs_fuse_ops_total_"
-        return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(prefix))
+        return {
+            line.split()[0].removeprefix(prefix): int(line.split()[1])
+            for line in text.splitlines()
+            if line.startswith(prefix)
+        }
 
     def stored_bytes(self) -> int:
         return disk_usage_bytes(self.home / "objects", self.home / "meta")
