@@ -23,6 +23,7 @@ from workspacefs.layers.bodies import (
 from workspacefs.layers.layer import Layer
 from workspacefs.layers.rows import (
     BLOCK_BYTES,
+    InodeRow,
     decode_inode,
     encode_inode,
     inode_key,
@@ -78,7 +79,9 @@ class Subject:
         return self.layers[max(self.layers)]
 
     def save(self, rows: list[tuple[bytes, bytes]]) -> None:
-        row = encode_inode(0o100644, 0, 0, self.size, 0, 0, 0, 1, content_to_desc(self.content), ())
+        row = encode_inode(
+            InodeRow(0o100644, 0, 0, self.size, 0, 0, 0, 1, content_to_desc(self.content), ())
+        )
         with self.live.begin() as txn:
             txn.put(inode_key(FILE_ID), row)
             for key, value in rows:

@@ -26,10 +26,12 @@ from workspacefs.layers.layer import Layer
 from workspacefs.layers.rows import (
     BLOCK_BYTES,
     BLOCKS_PER_GROUP,
+    RUN_TAG,
     ContentDesc,
     OwnFileDesc,
     RunDesc,
     block_key,
+    encode_content,
 )
 from workspacefs.objects.entry import Chunks, Device, LongContent, Subtree
 from workspacefs.objects.refs import ChunkRef, Ref
@@ -113,6 +115,20 @@ def content_to_desc(content: BodyContent) -> ContentDesc:
             return OwnFileDesc(content.layer.number, content.lower_bytes, lower)
         case _:
             return content
+
+
+def stored_content(content: BodyContent) -> object:
+    """Return what of a content stands in an inode row; content_to_desc() and encode_content() in
+    one, since it runs for every change of any inode.
+    """
+    kind = type(content)
+    if content is None or kind is bytes:
+        return content
+    if kind is Run:
+        run = content
+        assert isinstance(run, Run)
+        return (RUN_TAG, run.layer.number, run.offset, run.capacity_bytes)
+    return encode_content(content_to_desc(content))
 
 
 def content_from_desc(

@@ -48,7 +48,7 @@ def rebase_rows(
                 file_id = FileId(int.from_bytes(key[1:], "big"))
                 content = _rebased_desc(row.content, entries.get(file_id), sealed)
                 if content is not row.content:
-                    txn.put(key, encode_inode(*row[:8], content, row.xattrs))
+                    txn.put(key, encode_inode(row._replace(content=content)))
         after = keys[-1]
         yield
 

@@ -34,6 +34,8 @@ WHITEOUT: Final = b""
 BLOCK_BYTES: Final = 64 * 1024
 """Unit in which an own file copies from what it lies over."""
 BLOCKS_PER_GROUP: Final = 4096
+RUN_TAG: Final = 3
+"""First element of a stored run."""
 
 
 class RunDesc(NamedTuple):
@@ -105,35 +107,17 @@ def decode_name(value: bytes) -> FileId | None:
 _pack = msgpack.Packer(use_bin_type=True).pack
 
 
-def encode_inode(
-    mode: int,
-    uid: int,
-    gid: int,
-    size_bytes: int,
-    mtime_ns: int,
-    ctime_ns: int,
-    atime_ns: int,
-    nlink: int,
-    content: ContentDesc,
-    xattrs: Xattrs,
-) -> bytes:
-    """Return the value of an inode row. Positional: this runs on every write of every file."""
-    row = _pack(
-        (
-            mode,
-            uid,
-            gid,
-            size_bytes,
-            mtime_ns,
-            ctime_ns,
-            atime_ns,
-            nlink,
-            content if content is None or type(content) is bytes else _content_out(content),
-            [part for pair in xattrs for part in pair] if xattrs else (),
-        )
-    )
-    assert isinstance(row, bytes)
+def pack_inode(fields: tuple[object, ...]) -> bytes:
+    """Return the value of an inode row of stored fields, in the order of InodeRow."""
+    row = _pack(fields)
+    assert type(row) is bytes
     return row
+
+
+def encode_inode(row: InodeRow) -> bytes:
+    """Return the value of an inode row."""
+    flat = [part for pair in row.xattrs for part in pair]
+    return pack_inode((*row[:8], encode_content(row.content), flat))
 
 
 def decode_inode(value: bytes) -> InodeRow:
@@ -154,7 +138,10 @@ def decode_inode(value: bytes) -> InodeRow:
         raise _malformed("an inode row") from exc
 
 
-def _content_out(content: ContentDesc) -> object:
+def encode_content(content: ContentDesc) -> object:
+    """Return what of a content stands in an inode row: [tag, facts ...], bytes, a device's number,
+    or None.
+    """
     match content:
         case Chunks(refs):
             return [0, *(part for ref in refs for part in (ref.id, ref.size_bytes, ref.locator))]
@@ -166,9 +153,9 @@ def _content_out(content: ContentDesc) -> object:
             assert root is not None
             return [2, root.id, root.locator, *totals]
         case RunDesc():
-            return (3, *content)
+            return (RUN_TAG, *content)
         case OwnFileDesc(number, lower_bytes, lower):
-            return [4, number, lower_bytes, _content_out(lower)]
+            return [4, number, lower_bytes, encode_content(lower)]
         case Device(number):
             return number
         case _:
@@ -196,7 +183,7 @@ def _content_in(stored: object) -> ContentDesc:
         case 2:
             root = None if parts[0] is None else Ref(parts[0], _locator_in(parts[1]))
             return Subtree(root, Totals(*parts[2:]))
-        case 3:
+        case 3:  # RUN_TAG
             return RunDesc(*parts)
         case 4:
             return OwnFileDesc(parts[0], parts[1], _content_in(parts[2]))

@@ -68,7 +68,10 @@ class Files:
                 inode.size_bytes = end
             if inode.mode & _SET_ID:
                 inode.mode = _without_set_id(inode.mode)
-            self._put_change(step, inode, change)
+            if change.content is not inode.content:
+                self._put_change(step, inode, change)
+            for key, value in change.rows:
+                step.set_row(key, value)
         self._finish(live, inode, change)
         return len(data)
 
@@ -90,6 +93,8 @@ class Files:
             if inode.mode & _SET_ID:
                 inode.mode = _without_set_id(inode.mode)
             self._put_change(step, inode, change)
+            for key, value in change.rows:
+                step.set_row(key, value)
         self._finish(live, inode, change)
 
     def set_attributes(
@@ -172,8 +177,6 @@ class Files:
     def _put_change(self, step: Step, inode: Inode, change: Change) -> None:
         old = inode.content
         inode.content = change.content
-        for key, value in change.rows:
-            step.set_row(key, value)
         if type(old) is OwnFile and old is not change.content and old.lower_bytes:
             _drop_bitmaps(step, old, change.content)
 

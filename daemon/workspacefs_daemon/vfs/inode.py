@@ -5,8 +5,8 @@ from __future__ import annotations
 import stat
 
 from workspacefs.ids import FileId
-from workspacefs.layers.bodies import BodyContent, content_to_desc
-from workspacefs.layers.rows import InodeRow, encode_inode
+from workspacefs.layers.bodies import BodyContent, stored_content
+from workspacefs.layers.rows import InodeRow, pack_inode
 from workspacefs.objects.entry import Device, Entry, Subtree, Xattrs
 
 
@@ -95,17 +95,19 @@ class Inode:
 
     def to_row(self) -> bytes:
         """Return the inode row for this state."""
-        return encode_inode(
-            self.mode,
-            self.uid,
-            self.gid,
-            self.size_bytes,
-            self.mtime_ns,
-            self.ctime_ns,
-            self.atime_ns,
-            self.nlink,
-            content_to_desc(self.content),
-            self.xattrs,
+        return pack_inode(
+            (
+                self.mode,
+                self.uid,
+                self.gid,
+                self.size_bytes,
+                self.mtime_ns,
+                self.ctime_ns,
+                self.atime_ns,
+                self.nlink,
+                stored_content(self.content),
+                [part for pair in self.xattrs for part in pair],
+            )
         )
 
     def save(self) -> tuple[object, ...]:

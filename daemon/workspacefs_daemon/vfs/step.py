@@ -82,17 +82,12 @@ class Step:
             raise
 
     def _commit(self) -> None:
-        with self._layer.begin() as txn:
-            for key, value in self._rows:
-                if value is None:
-                    txn.delete(key)
-                else:
-                    txn.put(key, value)
-            for inode in self._saved:
-                if inode.nlink:
-                    txn.put(inode_key(inode.file_id), inode.to_row())
-                else:
-                    txn.delete(inode_key(inode.file_id))
+        rows = self._rows
+        inodes: list[tuple[bytes, bytes | None]] = [
+            (inode_key(inode.file_id), inode.to_row() if inode.nlink else None)
+            for inode in self._saved
+        ]
+        self._layer.commit_rows(rows + inodes)
 
     def _roll_back(self) -> None:
         for inode, saved in self._saved.items():

@@ -42,6 +42,8 @@ T = TypeVar("T")
 SESSION_XATTR: Final = b"user.workspacefs.session"
 """Hidden: answers on every inode, is listed on none. It says whom the mount belongs to."""
 _FIRST_LIST: Final = 48
+_CAPABILITY: Final = b"security.capability"
+"""Source: capabilities(7), file capabilities."""
 
 
 class _OpenDirectory:
@@ -368,6 +370,9 @@ class Operations(pyfuse3.Operations):
     @handler
     def getxattr(self, inode: InodeT, name: XAttrNameT, ctx: RequestContext) -> bytes:
         """Return an extended attribute."""
+        if name == _CAPABILITY and not self._inode(inode).xattrs:
+            # The kernel asks before every write; raised here it costs a tenth of a Refusal.
+            raise pyfuse3.FUSEError(errno.ENODATA)
         if name == SESSION_XATTR:
             return self._describe()
         return self.fs.files.get_xattr(self._inode(inode), name)
