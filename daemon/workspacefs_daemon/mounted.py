@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import trio
 
@@ -40,6 +41,9 @@ from workspacefs_daemon.vfs.residency import Resident
 from workspacefs_daemon.vfs.services import FileIds, Services
 
 log = logging.getLogger(__name__)
+
+_CACHE_BYTES: Final = 16 << 20
+"""The kernel caches what is read; ours only bridges neighbouring small files in one frame."""
 
 
 class Mounted:
@@ -226,7 +230,7 @@ def open_mounted(spec: SessionSpec) -> Mounted:
     Raises:
         WorkspaceError: As workspace, session and layers tell.
     """
-    workspace = Workspace.open(spec.store_url)
+    workspace = Workspace.open(spec.store_url, cache_bytes=_CACHE_BYTES)
     if spec.read_only:
         ref, commit = workspace.resolve(spec.at_rev or spec.branch)
         return Mounted(

@@ -28,6 +28,7 @@ from workspacefs.workspace.manifest import (
 from workspacefs.workspace.near import near_names
 
 DEFAULT_BRANCH: Final = "main"
+CACHE_BYTES: Final = 64 << 20
 _STEPS: Final = re.compile(r"(?P<name>.*?)(?P<steps>(?:~[0-9]{0,9}|\^)*)", re.DOTALL)
 _ID_PREFIX: Final = re.compile(r"[0-9a-f]{6,64}")
 
@@ -35,12 +36,14 @@ _ID_PREFIX: Final = re.compile(r"[0-9a-f]{6,64}")
 class Workspace:
     """An open workspace. Thread-safe; must not be used across a fork. Use `create` or `open`."""
 
-    def __init__(self, backend: Backend, manifest: Manifest, clock: Clock) -> None:
+    def __init__(
+        self, backend: Backend, manifest: Manifest, clock: Clock, *, cache_bytes: int = CACHE_BYTES
+    ) -> None:
         self.backend = backend
         self.manifest = manifest
         self.clock = clock
         self.refs = Refs(backend, clock)
-        self.store = ObjectStore(backend)
+        self.store = ObjectStore(backend, cache_bytes=cache_bytes, decoded_cache_bytes=cache_bytes)
 
     @classmethod
     def create(cls, backend: Backend | str, *, clock: Clock | None = None) -> Workspace:
@@ -61,8 +64,19 @@ class Workspace:
         return cls(backend, manifest, clock)
 
     @classmethod
-    def open(cls, backend: Backend | str, *, clock: Clock | None = None) -> Workspace:
+    def open(
+        cls,
+        backend: Backend | str,
+        *,
+        clock: Clock | None = None,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> Workspace:
         """Open a workspace that exists.
+
+        Args:
+            backend: Where it is.
+            clock: For what is written; default: the system's.
+            cache_bytes: Memory for frames, and again as much for decoded nodes, at most.
 
         Raises:
             NotFoundError: There is none (kind "workspace.absent").
@@ -80,7 +94,7 @@ class Workspace:
                 url=backend.url,
             ) from exc
         manifest = decode_manifest(value, url=backend.url)
-        return cls(backend, manifest, clock or SystemClock())
+        return cls(backend, manifest, clock or SystemClock(), cache_bytes=cache_bytes)
 
     @property
     def id(self) -> str:

@@ -7,6 +7,8 @@ after a page fault. On a local store small loads are done on the spot: a thread 
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
 
@@ -18,6 +20,10 @@ T = TypeVar("T")
 INLINE_LOAD_MAX_BYTES: Final = 128 * 1024
 """Largest chunk that is read from a local store without leaving the caller's thread: a frame of
 that size is there and unpacked in about 150 µs."""
+
+
+_LARGE_MAX_BYTES: Final = 24 << 20
+"""Enough for what the kernel reads ahead of one reader (4 MiB), several times over."""
 
 
 class NotResident(Exception):  # a signal, not an error
@@ -63,6 +69,12 @@ class Resident:
         self._store = store
         self._is_local = is_local
         self._may_block = False
+        self._large: OrderedDict[bytes, bytes] = OrderedDict()
+        """Large chunks read last. The kernel reads a chunk in pieces, and the store verifies the
+        whole chunk each time: for these once is enough."""
+        self._large_bytes = 0
+        self._large_lock = threading.Lock()
+        self._loading: dict[bytes, threading.Lock] = {}
 
     def load_node(self, ref: Ref) -> Node:
         """Return a node, or raise NotResident."""
@@ -75,12 +87,35 @@ class Resident:
 
     def load_chunk(self, ref: ChunkRef) -> bytes:
         """Return a chunk, or raise NotResident."""
-        if self._may_block or (self._is_local and ref.size_bytes <= INLINE_LOAD_MAX_BYTES):
-            return self._store.load_chunk(ref)
-        chunk = self._store.peek_chunk(ref)
+        if ref.size_bytes <= INLINE_LOAD_MAX_BYTES:
+            if self._is_local or self._may_block:
+                return self._store.load_chunk(ref)
+            chunk = self._store.peek_chunk(ref)
+        else:
+            chunk = self._large.get(ref.id)
+            if chunk is None and self._may_block:
+                return self._store.load_chunk(ref)
         if chunk is None:
-            raise NotResident(lambda: self._store.load_chunk(ref))
+            raise NotResident(lambda: self._load_large(ref))
         return chunk
+
+    def _load_large(self, ref: ChunkRef) -> None:
+        if ref.size_bytes <= INLINE_LOAD_MAX_BYTES:
+            self._store.load_chunk(ref)  # the store keeps its frame
+            return
+        with self._large_lock:
+            loading = self._loading.setdefault(ref.id, threading.Lock())
+        # Pieces of one chunk are asked for at the same time: one of them loads it for all.
+        with loading:
+            if ref.id in self._large:
+                return
+            chunk = self._store.load_chunk(ref)
+            with self._large_lock:
+                self._loading.pop(ref.id, None)
+                self._large[ref.id] = chunk
+                self._large_bytes += len(chunk)
+                while self._large_bytes > _LARGE_MAX_BYTES and len(self._large) > 1:
+                    self._large_bytes -= len(self._large.popitem(last=False)[1])
 
     def load_chunk_list(self, ref: Ref) -> tuple[ChunkRef, ...]:
         """Return the chunks of a long file, or raise NotResident."""
