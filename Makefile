@@ -11,34 +11,40 @@ BIN := $(VENV)/bin
 SUM := $(shell sha256sum pyproject.toml | cut -c1-16)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: quickstart test check bench clean
+.PHONY: quickstart test bench compiled clean
 
-quickstart: $(VENV)/run-$(SUM)
+quickstart: compiled
 	@./quickstart.sh
 
-test: $(VENV)/test-$(SUM)
+test: $(VENV)/test-$(SUM) compiled
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest
 
-bench: $(VENV)/bench-$(SUM)
+bench: $(VENV)/bench-$(SUM) compiled
 	$(BIN)/python -m bench
+
+# Where PYTHONDONTWRITEBYTECODE is set, nothing else would, and every start would compile all.
+compiled: $(VENV)/run-$(SUM)
+	@$(BIN)/python -m compileall -q workspacefs daemon
 
 clean:
 	-@test ! -x $(BIN)/workspacefs || ./quickstart.sh --remove
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# With what tests need as well: the quickstart imports this environment, and shall be of a size
+# that people have.
 $(VENV)/run-$(SUM):
 	@python=$$(.ci/system-packages run) && { test -x $(BIN)/pip || "$$python" -m venv $(VENV); }
-	$(BIN)/pip install --quiet --editable .
+	@echo "installing into $(VENV): about half a minute, once"
+	@$(BIN)/pip install --quiet --editable '.[test]'
 	@touch $@
 
 $(VENV)/test-$(SUM): $(VENV)/run-$(SUM)
 	@.ci/system-packages test >/dev/null
-	$(BIN)/pip install --quiet --editable '.[test]'
 	@touch $@
 
 $(VENV)/bench-$(SUM): $(VENV)/test-$(SUM)
