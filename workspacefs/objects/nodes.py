@@ -15,14 +15,13 @@ from workspacefs.ids import FileId
 from workspacefs.names import are_file_names_in_order, is_file_name
 from workspacefs.objects.encoding import decode, encode, ints, malformed
 from workspacefs.objects.entry import Entry, Totals
-from workspacefs.objects.refs import Locator, Ref
+from workspacefs.objects.refs import Child, Locator, LocatorSpan, Ref
 from workspacefs.objects.rows import (
     ROW_FIELDS,
     entry_of_row,
     is_id,
     iter_ref_starts,
     row_of,
-    row_refs,
 )
 
 _BRANCH_FIELDS: Final = 7
@@ -87,12 +86,12 @@ class LeafNode:
     def iter_entries(self, start: int = 0) -> Iterator[Entry]:
         """Yield the entries from number `start` on, in order of name."""
         rows, locators, what = self._rows, self._locators, self._what
-        for index, first_ref in enumerate(self._starts()[start:], start):
+        for index, first_ref in enumerate(self._starts()[start:-1], start):
             yield entry_of_row(rows[index], locators, first_ref, what=what)
 
     def encode_patched(
         self, names: Sequence[bytes], changes: Mapping[bytes, Entry | None]
-    ) -> tuple[bytes, list[Ref], list[bytes]]:
+    ) -> tuple[bytes, list[Child], list[bytes]]:
         """Return body, references and names of this leaf with some entries replaced.
 
         Rows that stay are copied as they are, neither built nor checked.
@@ -102,24 +101,26 @@ class LeafNode:
             changes: New entry by name; None removes it.
         """
         rows, kept_names = list(self._rows), list(self.names)
-        refs_of: list[int | list[Ref]] = list(self._starts())
+        starts = self._starts()
+        pieces: list[Child] = []  # from the end
+        end = len(rows)
         for name in reversed(names):  # from the end, so that places before stay as they are
             at = bisect_left(self.names, name)
             until = at + (at < len(self.names) and self.names[at] == name)
+            if starts[until] < starts[end]:
+                pieces.append(LocatorSpan(self._locators, starts[until], starts[end]))
+            end = at
             new = changes[name]
             if new is None:
-                del rows[at:until], kept_names[at:until], refs_of[at:until]
+                del rows[at:until], kept_names[at:until]
                 continue
             refs: list[Ref] = []
             rows[at:until] = [row_of(new, refs)]
             kept_names[at:until] = [name]
-            refs_of[at:until] = [refs]
-        all_refs: list[Ref] = []
-        for row, where in zip(rows, refs_of, strict=True):
-            if isinstance(where, list):
-                all_refs += where
-            else:
-                all_refs += row_refs(row, self._locators, where, what=self._what)
+            pieces += reversed(refs)
+        if starts[end]:
+            pieces.append(LocatorSpan(self._locators, 0, starts[end]))
+        all_refs = pieces[::-1]
         return encode((0, rows)), all_refs, kept_names
 
     def is_same_row(self, index: int, other: LeafNode, other_index: int) -> bool:

@@ -6,7 +6,8 @@ being written has no locator yet; the writer sets it once the frame is placed.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 from workspacefs.ids import PackId
 
@@ -23,6 +24,16 @@ class Locator(NamedTuple):
     """Of the object in the frame's plain bytes."""
     inner_bytes: int
     """Plain length of the object's record, bytes."""
+
+
+class LocatorSpan(NamedTuple):
+    """Stands for the references `start` to `stop` of a stored object, whose bytes a new object
+    holds unchanged: only where they lie is passed on. Unknown ones stay unknown.
+    """
+
+    locators: Sequence[Locator | None]
+    start: int
+    stop: int
 
 
 class Ref:
@@ -52,3 +63,7 @@ class ChunkRef(Ref):
     def __init__(self, id: bytes, size_bytes: int, locator: Locator | None = None) -> None:
         super().__init__(id, locator)
         self.size_bytes = size_bytes
+
+
+Child: TypeAlias = Ref | LocatorSpan
+"""What an object refers to, for whoever stores it: one reference, or a span of them."""

@@ -70,7 +70,7 @@ def row_of(entry: Entry, refs: list[Ref]) -> list[object]:
 
 
 def iter_ref_starts(rows: list[list[object]]) -> Iterator[int]:
-    """Yield for each row the number of references in the rows before it."""
+    """Yield for each row the number of references in the rows before it, then that of all."""
     start = 0
     for row in rows:
         yield start
@@ -80,38 +80,7 @@ def iter_ref_starts(rows: list[list[object]]) -> Iterator[int]:
                 start += content[0] is not None
             else:
                 start += (len(content) + 1) // 2
-
-
-def row_refs(
-    row: list[object], locators: Sequence[Locator | None], first_ref: int, *, what: str
-) -> list[Ref]:
-    """Return the references of one row without building its entry; the rest is not checked.
-
-    Raises:
-        IntegrityError: One is no reference.
-    """
-    content = row[9]
-    if type(content) is not list:
-        return []
-    known = len(locators)
-    refs: list[Ref] = []
-    if len(content) == 5:
-        parts, step = content[: content[0] is not None], 1
-    else:
-        parts, step = content, 2
-    for at, index in enumerate(range(0, len(parts), step), first_ref):
-        locator = locators[at] if at < known else None
-        object_id = parts[index]
-        if type(object_id) is not bytes or len(object_id) != ID_BYTES:
-            raise malformed(what, f"has a malformed reference in entry {row[0]!r}")
-        if step == 2 and len(parts) > 1:
-            size = parts[index + 1] if index + 1 < len(parts) else None
-            if type(size) is not int:
-                raise malformed(what, f"has a malformed reference in entry {row[0]!r}")
-            refs.append(ChunkRef(object_id, size, locator))
-        else:
-            refs.append(Ref(object_id, locator))
-    return refs
+    yield start
 
 
 def entry_of_row(

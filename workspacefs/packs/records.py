@@ -25,7 +25,7 @@ import msgpack
 
 from workspacefs.errors import IntegrityError
 from workspacefs.ids import PACK_ID_BYTES, PackId
-from workspacefs.objects.refs import Locator
+from workspacefs.objects.refs import Locator, LocatorSpan
 
 SAME_FRAME: Final = -1
 UNKNOWN: Final = -2
@@ -70,8 +70,27 @@ class LocatorList(Sequence[Locator | None]):
             return Locator(own.pack_id, own.frame_offset, own.frame_bytes, where[2], where[3])
         return None
 
+    def are_all_known(self, start: int, stop: int) -> bool:
+        """Tell whether all of a span lie in frames of known packs, other than their own."""
+        packs = self._ints[start * _INTS_EACH : stop * _INTS_EACH : _INTS_EACH]
+        return not packs or (min(packs) >= 0 and max(packs) < len(self._pack_ids))
 
-def encode_record(body: bytes, locators: Iterable[Locator | InSameFrame | None]) -> bytes:
+    def copy_to(self, start: int, stop: int, packs: dict[PackId, int], ints: list[int]) -> None:
+        """Add a span whose locators are all known to the table of another record."""
+        begin = len(ints)
+        ints += self._ints[start * _INTS_EACH : stop * _INTS_EACH]
+        number_of = {
+            old: packs.setdefault(self._pack_ids[old], len(packs))
+            for old in sorted(set(ints[begin::_INTS_EACH]))
+        }
+        if any(old != new for old, new in number_of.items()):
+            for at in range(begin, len(ints), _INTS_EACH):
+                ints[at] = number_of[ints[at]]
+
+
+def encode_record(
+    body: bytes, locators: Iterable[Locator | InSameFrame | LocatorSpan | None]
+) -> bytes:
     """Return the record of `body`, whose references lie where `locators` say, in body order."""
     packs: dict[PackId, int] = {}
     ints: list[int] = []
@@ -80,11 +99,30 @@ def encode_record(body: bytes, locators: Iterable[Locator | InSameFrame | None])
             ints += (UNKNOWN, 0, 0, 0, 0)
         elif isinstance(locator, InSameFrame):
             ints += (SAME_FRAME, 0, 0, locator[0], locator[1])
+        elif isinstance(locator, LocatorSpan):
+            _add_span(locator, packs, ints)
         else:
             ints.append(packs.setdefault(locator[0], len(packs)))
             ints += locator[1:]
     hints = msgpack.packb((list(packs), ints)) if ints else b""
     return _LENGTHS.pack(len(body), len(hints)) + body + hints
+
+
+def _add_span(span: LocatorSpan, packs: dict[PackId, int], ints: list[int]) -> None:
+    table = span.locators
+    known = min(span.stop, len(table))
+    if isinstance(table, LocatorList) and table.are_all_known(span.start, known):
+        table.copy_to(span.start, known, packs, ints)
+    else:
+        for index in range(span.start, known):
+            locator = table[index]
+            if locator is None:
+                ints += (UNKNOWN, 0, 0, 0, 0)
+            else:
+                ints.append(packs.setdefault(locator[0], len(packs)))
+                ints += locator[1:]
+    for _ in range(span.stop - max(known, span.start)):
+        ints += (UNKNOWN, 0, 0, 0, 0)
 
 
 def split_record(plain: bytes, locator: Locator) -> tuple[bytes, bytes] | None:

@@ -27,7 +27,7 @@ from workspacefs.ids import (
     commit_id_of,
     node_id_of,
 )
-from workspacefs.objects.refs import ChunkRef, Locator, Ref
+from workspacefs.objects.refs import Child, ChunkRef, Locator, LocatorSpan, Ref
 from workspacefs.packs.builder import PackBuilder, Run
 from workspacefs.packs.frames import CHUNK_MAX_BYTES, RECORD_MAX_BYTES, RunKind, encode_frame
 from workspacefs.packs.records import InSameFrame, encode_record
@@ -71,7 +71,7 @@ class _Waiting:
     ref: Ref
     kind: ObjectKind
     body: bytes
-    children: Sequence[Ref]
+    children: Sequence[Child]
     located: int = 0
     """Children before this one have locators."""
 
@@ -168,15 +168,15 @@ class ObjectWriter:
             self._close_data()
         return ref
 
-    def add_node(self, body: bytes, children: Sequence[Ref]) -> Ref:
+    def add_node(self, body: bytes, children: Sequence[Child]) -> Ref:
         """Store a tree node; `children` are its references in body order, added before."""
         return self._add_record(ObjectKind.NODE, node_id_of(body), body, children)
 
-    def add_chunk_list(self, body: bytes, children: Sequence[Ref]) -> Ref:
+    def add_chunk_list(self, body: bytes, children: Sequence[Child]) -> Ref:
         """Store a chunk list; `children` are its references in body order, added before."""
         return self._add_record(ObjectKind.CHUNK_LIST, chunk_list_id_of(body), body, children)
 
-    def add_commit(self, body: bytes, children: Sequence[Ref]) -> Ref:
+    def add_commit(self, body: bytes, children: Sequence[Child]) -> Ref:
         """Store a commit; `children` are its references in body order, added before."""
         return self._add_record(ObjectKind.COMMIT, commit_id_of(body), body, children)
 
@@ -242,7 +242,7 @@ class ObjectWriter:
             self._old, self._young = self._young, unplaced
 
     def _add_record(
-        self, kind: ObjectKind, object_id: bytes, body: bytes, children: Sequence[Ref]
+        self, kind: ObjectKind, object_id: bytes, body: bytes, children: Sequence[Child]
     ) -> Ref:
         found = self._find(object_id)
         if found is not None:
@@ -286,7 +286,7 @@ class ObjectWriter:
         children, in_meta = waiting.children, self._in_meta
         for number in range(waiting.located, len(children)):
             child = children[number]
-            if child.locator is not None:
+            if isinstance(child, LocatorSpan) or child.locator is not None:
                 if number == waiting.located:
                     waiting.located = number + 1
             elif child.id not in in_meta:
@@ -295,7 +295,9 @@ class ObjectWriter:
                     return False
         return True
 
-    def _place_of(self, child: Ref) -> Locator | InSameFrame | None:
+    def _place_of(self, child: Child) -> Locator | InSameFrame | LocatorSpan | None:
+        if isinstance(child, LocatorSpan):
+            return child
         if child.locator is not None:
             return child.locator
         same_frame = self._in_meta.get(child.id)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from workspacefs.ids import node_id_of
 from workspacefs.objects.nodes import Node, decode_node
-from workspacefs.objects.refs import Ref
+from workspacefs.objects.refs import Child, Ref
 
 
 class MemoryNodes:
@@ -17,7 +17,7 @@ class MemoryNodes:
         self.loads = 0
         self.adds = 0
 
-    def add_node(self, body: bytes, children: Sequence[Ref]) -> Ref:
+    def add_node(self, body: bytes, children: Sequence[Child]) -> Ref:
         """Keep one node."""
         self.adds += 1
         node_id = node_id_of(body)

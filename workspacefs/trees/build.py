@@ -13,7 +13,7 @@ from workspacefs.names import are_file_names_in_order
 from workspacefs.objects.encoding import OBJECT_MAX_BYTES
 from workspacefs.objects.entry import Entry, Subtree, Totals
 from workspacefs.objects.nodes import BranchItem, encode_branch, encode_leaf
-from workspacefs.objects.refs import Ref
+from workspacefs.objects.refs import Child, Ref
 from workspacefs.trees.nodes import NodeSink
 from workspacefs.trees.parameters import TreeParameters
 
@@ -186,7 +186,7 @@ def _write_branch(level: int, items: Sequence[BranchItem], sink: NodeSink) -> Br
     return BranchItem(items[-1].last_name, add_body(body, refs, sink), entries, totals)
 
 
-def add_body(body: bytes, refs: Sequence[Ref], sink: NodeSink) -> Ref:
+def add_body(body: bytes, refs: Sequence[Child], sink: NodeSink) -> Ref:
     """Write one node.
 
     Raises:

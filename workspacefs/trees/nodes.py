@@ -11,7 +11,7 @@ from typing import Protocol
 
 from workspacefs.errors import IntegrityError
 from workspacefs.objects.nodes import BranchNode, LeafNode, Node
-from workspacefs.objects.refs import Ref
+from workspacefs.objects.refs import Child, Ref
 
 
 class NodeSource(Protocol):
@@ -25,7 +25,7 @@ class NodeSource(Protocol):
 class NodeSink(Protocol):
     """Takes new tree nodes, children before parents."""
 
-    def add_node(self, body: bytes, children: Sequence[Ref]) -> Ref:
+    def add_node(self, body: bytes, children: Sequence[Child]) -> Ref:
         """Store one node; `children` are its references in body order."""
         ...
 

@@ -78,6 +78,10 @@ class Pending:
         self._layers = layers
         self._extra: dict[FileId, dict[bytes, FileId]] = {}
 
+    def row_count(self) -> int:
+        """Return how many rows the layers have together: a measure of the work ahead."""
+        return sum(layer.row_count() for layer in self._layers.values())
+
     def root_file(self) -> PendingFile:
         """Return the root directory."""
         return PendingFile(ROOT_FILE_ID, self.find_row(ROOT_FILE_ID), self.root)

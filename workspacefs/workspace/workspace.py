@@ -116,9 +116,14 @@ class Workspace:
         """Where its files are cut."""
         return self.manifest.chunker
 
-    def new_writer(self, *, known: Known | None = None) -> ObjectWriter:
-        """Return a writer for the objects of one import or commit."""
-        return ObjectWriter(self.backend, known=known)
+    def new_writer(self, *, known: Known | None = None, is_small: bool = False) -> ObjectWriter:
+        """Return a writer for the objects of one import or commit.
+
+        Args:
+            known: Where objects lie that are stored already.
+            is_small: Few objects will come: starting threads would take longer than the work.
+        """
+        return ObjectWriter(self.backend, known=known, threads=0 if is_small else 2)
 
     def allocate_epoch(self) -> int:
         """Claim an epoch of file ids for ever."""
