@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from workspacefs.client.mountinfo import find_mount, is_dead_mount, is_inside
-from workspacefs.client.registry import LiveSession, forget_session, load_sessions
+from workspacefs.client.registry import LiveSession, find_hidden, forget_session, load_sessions
 from workspacefs.client.unmount import unmount
 from workspacefs.errors import BusyError, NotFoundError, RefusedError, UsageError
 from workspacefs.statedir import StateDir
@@ -44,7 +44,8 @@ def prepare_mountpoint(spec: SessionSpec) -> None:
 
 
 def _refuse_mounted_session(spec: SessionSpec, state: StateDir) -> None:
-    for session in load_sessions(state):
+    sessions = load_sessions(state)
+    for session in sessions:
         if (
             session.session == spec.session_name
             and session.store_url == spec.store_url
@@ -52,9 +53,15 @@ def _refuse_mounted_session(spec: SessionSpec, state: StateDir) -> None:
             and not spec.read_only
             and session.is_alive()
         ):
+            told = f"is mounted already, at {session.mountpoint}; use it there, unmount it"
+            if session.session_id in find_hidden(sessions):
+                told = (
+                    f"is in use, though {session.mountpoint} does not show it any more (unmounted "
+                    "lazily, or mounted in another container); end the programs that use it, or "
+                    f"its process {session.pid}"
+                )
             raise BusyError(
-                f"session {session.session} is mounted already, at {session.mountpoint}; "
-                "use it there, unmount it, or mount another session",
+                f"session {session.session} {told}, or mount another session",
                 kind="session.mounted",
                 session=session.session,
                 mountpoint=session.mountpoint,

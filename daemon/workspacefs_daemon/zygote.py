@@ -114,7 +114,8 @@ def _run_child(
             signal.signal(number, signal.SIG_DFL)
         os.setsid()
         name_process(_COMM)
-        install_log_file(StateDir(spec.state_dir).log_file, role="session")
+        level = logging.getLogger().level
+        install_log_file(StateDir(spec.state_dir).log_file, role="session", level=level)
 
         def tell(message: Mapping[str, object]) -> None:
             with suppress(BrokenPipeError):  # nobody waits any more: the supervisor died

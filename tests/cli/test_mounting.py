@@ -41,12 +41,16 @@ def test_status_groups_and_counts(machine: Machine, mount: Mount) -> None:
     (mount.path / "d" / "x").write_text("xyz")
     (mount.path / "gone").unlink()
     (mount.path / "new").write_text("")
+    (mount.path / "e").mkdir()
 
     text = machine.run("status", mount.path)
 
-    assert mount.status() == {"d/x": "modified", "gone": "deleted", "new": "added"}
+    assert mount.status() == {
+        "d/x": "modified", "gone": "deleted", "new": "added", "e": "added",
+    }  # fmt: skip
     assert "  M d/x  (1 B -> 3 B)" in text
-    assert "3 changes: 1 added, 1 modified, 1 deleted" in text
+    assert "  A e/\n" in text
+    assert "4 changes: 2 added, 1 modified, 1 deleted" in text
     below = machine.json("status", mount.path / "d")["changes"]
     assert [row["path"] for row in below] == ["d/x"]  # type: ignore[attr-defined]
     deleted = machine.json("status", mount.path / "gone")["changes"]
@@ -135,6 +139,52 @@ def test_umount_of_a_used_mount_names_the_user(machine: Machine, mount: Mount) -
         user.kill()
         user.wait()
     assert not os.path.ismount(mount.path)
+
+
+def test_lazily_unmounted_session_is_not_shown_as_mounted(machine: Machine, mount: Mount) -> None:
+    """It is in use and nowhere to be seen: all that lists or wants it says so."""
+    user = subprocess.Popen(["sleep", "60"], cwd=mount.path)
+    try:
+        told = machine.start("umount", "--lazy", mount.path).stderr.decode()
+
+        (row,) = machine.json("sessions", "--local")["sessions"]  # type: ignore[misc]
+        (stored,) = machine.json("sessions", machine.store)["sessions"]  # type: ignore[misc]
+        refused = machine.json(
+            *("mount", machine.store, mount.path, "--session", "s"), code=ExitCode.EXISTS_OR_BUSY
+        )
+    finally:
+        user.kill()
+        user.wait()
+
+    assert "session s goes on for the programs that use it" in told
+    assert row["is_hidden"] is True
+    assert stored["mountpoint"] is None
+    assert "does not show it any more" in refused["error"]["message"]  # type: ignore[index]
+
+
+def test_second_mount_says_that_the_usual_session_is_elsewhere(machine: Machine) -> None:
+    """Without --session the next of the line is mounted: its user must not miss work silently."""
+    first = machine.mount("first", session=None)
+    (machine.directory / "second").mkdir()
+
+    done = machine.start("mount", machine.store, machine.directory / "second")
+    machine.run("umount", machine.directory / "second")
+
+    assert done.returncode == 0
+    assert f"session {first.document['session']} is in use (mounted at {first.path})" in (
+        done.stderr.decode()
+    )
+
+
+def test_log_level_of_the_environment_holds_in_sessions(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session logs as its supervisor does."""
+    monkeypatch.setenv("WORKSPACEFS_LOG_LEVEL", "error")
+
+    machine.mount()
+
+    assert (machine.state_dir / "log" / "workspacefsd.jsonl").read_text() == ""
 
 
 def test_umount_from_inside_works(machine: Machine, mount: Mount) -> None:

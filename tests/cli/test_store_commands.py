@@ -41,6 +41,15 @@ def test_init_twice_is_told(imported: Machine) -> None:
     assert document["error"]["kind"] == "workspace.exists"  # type: ignore[index]
 
 
+def test_import_over_a_commit_says_what_it_removes(imported: Machine, tmp_path: Path) -> None:
+    """What stands on the branch and not in the directory goes: nothing of that is silent."""
+    (tmp_path / "other").mkdir()
+
+    text = imported.run("import", imported.store, tmp_path / "other", "-m", "nothing")
+
+    assert ": 0 added, 0 modified, 5 removed" in text
+
+
 def test_log_tells_who_when_why(imported: Machine) -> None:
     """Newest first, with provenance, metadata and counts."""
     newest, oldest = imported.json("log", imported.store)["commits"]  # type: ignore[misc]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from workspacefs.cli.commit_text import time_text
 from workspacefs.cli.context import Context
 from workspacefs.cli.revision import open_place
-from workspacefs.client.registry import LiveSession
+from workspacefs.client.registry import LiveSession, find_hidden
 from workspacefs.refs import RefKind
 
 
@@ -16,10 +16,13 @@ def rows_of(
 ) -> list[dict[str, object]]:
     """Return one row for each session that was not deleted, in order of name."""
     workspace = open_place(where, None, context).workspace
+    hidden = find_hidden(mounted)
     here = {
         session.session: session
         for session in mounted
-        if session.store_url == workspace.url and session.is_alive()
+        if session.store_url == workspace.url
+        and session.is_alive()
+        and session.session_id not in hidden
     }
     rows: list[dict[str, object]] = []
     for name, record in workspace.refs.iter(RefKind.SESSION):

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from workspacefs.client.mountinfo import find_mount, load_mounts
 from workspacefs.statedir import StateDir
 
 _BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
@@ -96,6 +97,25 @@ def load_sessions(state: StateDir) -> list[LiveSession]:
 def living_sessions(state: StateDir) -> list[LiveSession]:
     """Return the registered sessions whose process runs."""
     return [session for session in load_sessions(state) if session.is_alive()]
+
+
+def find_hidden(sessions: Iterable[LiveSession]) -> frozenset[str]:
+    """Return the ids of the living sessions whose mount is out of sight: `umount --lazy` took it
+    away, and programs that had opened something in it keep its process.
+
+    Args:
+        sessions: In the order of load_sessions().
+    """
+    living = [session for session in sessions if session.is_alive()]
+    seen = {session.mountpoint: session.session_id for session in living}
+    mounts = load_mounts()
+    return frozenset(
+        session.session_id
+        for session in living
+        if seen[session.mountpoint] != session.session_id
+        or (mount := find_mount(session.mountpoint, mounts)) is None
+        or not mount.is_fuse
+    )
 
 
 def _load_session(path: str) -> LiveSession | None:

@@ -72,4 +72,4 @@ def _tell(answer: Mapping[str, object], session: str, out: Output) -> None:
     if landed:
         out.line(f"landed on {landed}")
     else:
-        out.note("it is on the session's own ref; workspacefs commit --into main lands it")
+        out.note("it is on the session's own ref; workspacefs commit -m WHY --into main lands it")

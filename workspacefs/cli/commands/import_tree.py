@@ -70,7 +70,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
                 files, total, size_text(size_bytes)
             ),
         )
-    _tell(result, options.branch, time.monotonic() - began, context.out)
+    _tell(result, options, time.monotonic() - began, context.out)
     return {
         **commit_document(result.ref, result.commit),
         "branch": options.branch,
@@ -85,14 +85,23 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     }
 
 
-def _tell(result: ImportResult, branch: str, seconds: float, out: Output) -> None:
+def _tell(result: ImportResult, options: argparse.Namespace, seconds: float, out: Output) -> None:
     tree = result.tree
     out.line(
-        f"commit {short_id(result.ref.id.hex())} on {branch}: "
+        f"commit {short_id(result.ref.id.hex())} on {options.branch}: "
         f"{count_text(tree.files, 'file')}, {count_text(tree.dirs, 'directory', 'directories')}, "
         f"{size_text(tree.size_bytes)} ({size_text(result.written.stored_bytes)} stored) "
         f"in {seconds:.1f} s"
     )
+    if result.commit.parents:
+        # The tree takes the place of all that was there: what is not in DIR is gone from here on.
+        counts = result.commit.changes
+        out.line(
+            f"against {short_id(result.commit.parents[0].id.hex())}: {counts.added:,} added, "
+            f"{counts.modified:,} modified, {counts.removed:,} removed"
+        )
+    else:
+        out.note(f"next: workspacefs mount {options.url} MOUNTPOINT --mkdir")
     if tree.excluded:
         out.line(f"left out by rules: {count_text(tree.excluded, 'name')}")
     for path, reason in tree.skipped[:_NAMED_MAX]:

@@ -13,6 +13,7 @@ from workspacefs import __version__
 from workspacefs.cli.context import Context, Output, short_id
 from workspacefs.cli.store_urls import absolute_url
 from workspacefs.client.mountinfo import find_mount
+from workspacefs.client.registry import living_sessions
 from workspacefs.client.supervisor import daemon_command, ensure_supervisor
 from workspacefs.config import daemon_environment
 from workspacefs.errors import UnavailableError, UsageError, WorkspaceError
@@ -85,6 +86,8 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         raise
     _check_visible(mountpoint)
     _tell(result, context.out, at_rev=options.at)
+    if options.session is None and not options.read_only:
+        _tell_of_first(result, context)
     return result
 
 
@@ -149,3 +152,14 @@ def _tell(result: Mapping[str, object], out: Output, *, at_rev: str | None) -> N
         f"next: cd {place}, work, then: workspacefs status | diff | commit -m WHY; "
         f"workspacefs umount {place}"
     )
+
+
+def _tell_of_first(result: Mapping[str, object], context: Context) -> None:
+    """Say it when the usual session is in use: whoever looks for its work must look there."""
+    usual = str(result["session"]).rpartition("-")[0]
+    for session in living_sessions(context.state):
+        if (session.session, session.store_url) == (usual, result["store_url"]):
+            context.out.note(
+                f"session {usual} is in use (mounted at {session.mountpoint}), so this is another "
+                "one: what is not committed there is not seen here"
+            )

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Mapping
 
 from workspacefs.cli.context import Context, short_id
-from workspacefs.client.registry import LiveSession, load_sessions
+from workspacefs.client.registry import LiveSession, find_hidden, load_sessions
 from workspacefs.errors import UsageError
 
 EXAMPLE = """\
@@ -45,10 +45,14 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
 
 def _list_local(mounted: list[LiveSession], context: Context) -> Mapping[str, object]:
     rows = []
+    hidden = find_hidden(mounted)
     for session in mounted:
         is_alive = session.is_alive()
-        rows.append({**session._asdict(), "is_alive": is_alive})
+        is_hidden = session.session_id in hidden
+        rows.append({**session._asdict(), "is_alive": is_alive, "is_hidden": is_hidden})
         told = f"process {session.pid}" if is_alive else "DEAD: mount or umount it again"
+        if is_hidden:
+            told += ", out of sight: ends when no program uses it"
         mode = ", read-only" if session.is_read_only else ""
         context.out.line(
             f"{session.mountpoint}\n  session {session.session} on {session.branch} of "

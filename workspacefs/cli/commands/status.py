@@ -76,13 +76,17 @@ def _tell_group(
     out.line(f"\n{_TITLES.get(kind, kind)}")
     shown = group if is_all else group[:_SHOWN_MAX]
     for row in shown:
-        name = f"{row['from']} -> {row['path']}" if row.get("from") else str(row["path"])
-        out.line(f"  {letter} {name}{_sizes(row)}")
+        end = "/" if row["is_dir"] else ""
+        name = f"{row['from']}{end} -> {row['path']}" if row.get("from") else str(row["path"])
+        out.line(f"  {letter} {name}{end}{_sizes(row)}")
     if len(shown) < len(group):
         out.line(f"  … and {len(group) - len(shown):,} more (--all names them)")
 
 
 def _sizes(row: Mapping[str, object]) -> str:
+    files = row.get("files")
+    if isinstance(files, int):
+        return f"  ({count_text(files, 'file')})"
     old, new = row.get("old_size"), row.get("new_size")
     if isinstance(old, int) and isinstance(new, int):
         return "" if old == new else f"  ({size_text(old)} -> {size_text(new)})"

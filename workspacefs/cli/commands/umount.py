@@ -24,6 +24,7 @@ EXAMPLE = """\
 _WAIT_S: Final = 60.0
 _POLL_S: Final = 0.005
 _KILL_WAIT_S: Final = 10.0
+_LAZY_WAIT_S: Final = 1.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +59,14 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     answer = _ask(address, is_lazy=options.lazy)
     _wait_until_gone(address, registered, is_lazy=options.lazy)
     changes = answer.get("changes")
-    _tell(address.session, address.store_url, mountpoint, changes, context.out)
+    if options.lazy and registered is not None and _goes_on(registered):
+        context.out.line(f"unmounted {mountpoint}")
+        context.out.note(
+            f"session {address.session} goes on for the programs that use it (process "
+            f"{registered.pid}), and can be mounted again when the last of them has ended"
+        )
+    else:
+        _tell(address.session, address.store_url, mountpoint, changes, context.out)
     return {
         "mountpoint": mountpoint,
         "session": address.session,
@@ -123,6 +131,16 @@ def _wait_until_gone(
                 kind="session.not_ended",
             )
         time.sleep(_POLL_S)
+
+
+def _goes_on(session: LiveSession) -> bool:
+    """Tell whether a session that was unmounted lazily has users; one that has none ends soon."""
+    deadline = time.monotonic() + _LAZY_WAIT_S
+    while session.is_alive():
+        if time.monotonic() > deadline:
+            return True
+        time.sleep(_POLL_S)
+    return False
 
 
 def _remove_dead(session: LiveSession, context: Context) -> Mapping[str, object]:
