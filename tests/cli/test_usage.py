@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from workspacefs.cli.commands.mount import with_reason
 from workspacefs.cli.main import COMMANDS, main
-from workspacefs.errors import ExitCode
+from workspacefs.errors import ExitCode, UnavailableError
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -104,3 +106,18 @@ def test_reader_that_leaves_is_no_error() -> None:
     )
 
     assert "Traceback" not in done.stderr
+
+
+def test_reason_of_fusermount_is_told(tmp_path: Path) -> None:
+    """What it said of this mount, not of an earlier one."""
+    said = tmp_path / "said"
+    said.write_text("fusermount3: earlier\n")
+    before = said.stat().st_size
+    with said.open("a") as file:
+        file.write("Trace\nfusermount3: option allow_other only allowed if ...\n")
+    error = UnavailableError("/m cannot be mounted", kind="mount.refused", mountpoint="/m")
+
+    told = with_reason(error, str(said), before)
+
+    assert str(told) == "fusermount3: option allow_other only allowed if ... (/m cannot be mounted)"
+    assert told.context == {"mountpoint": "/m"}

@@ -34,7 +34,7 @@ def try_mount(environ: Mapping[str, str], *, timeout_s: float = TRIAL_TIMEOUT_S)
     try:
         trial.run()
     except (_StepFailed, OSError) as exc:
-        return Finding(_NAME, Level.FAIL, str(exc), "see the lines above; --json has all of it")
+        return Finding(_NAME, Level.FAIL, str(exc), "see what it says, and the lines above")
     finally:
         trial.clean_up()
     took_ms = (time.monotonic() - began) * 1000

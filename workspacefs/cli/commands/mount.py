@@ -27,6 +27,7 @@ EXAMPLE = """\
 MOUNT_TIMEOUT_S: Final = 300.0
 """A session that replays much uncommitted work after a crash may take this long."""
 _TRIES_MAX: Final = 3
+_REASON_MAX_BYTES: Final = 4096
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -75,20 +76,44 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         "foreground": options.foreground,
     }
     made = options.mkdir and _make_directory(mountpoint)
+    said_before = _size_of(context.state.crash_file)
     try:
         if options.foreground:
             _become_session(spec, context)
         result = _mount(spec, context)
-    except WorkspaceError:
+    except WorkspaceError as exc:
         if made:
             with suppress(OSError):
                 os.rmdir(mountpoint)
+        if exc.kind == "mount.refused":
+            raise with_reason(exc, context.state.crash_file, said_before) from exc
         raise
     _check_visible(mountpoint)
     _tell(result, context.out, at_rev=options.at)
     if options.session is None and not options.read_only:
         _tell_of_first(result, context)
     return result
+
+
+def _size_of(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def with_reason(exc: WorkspaceError, crash_file: str, since: int) -> WorkspaceError:
+    """Return the error with what fusermount3 wrote: it alone knows why, and only in words."""
+    try:
+        with open(crash_file, "rb") as file:
+            file.seek(since)
+            said = file.read(_REASON_MAX_BYTES).decode(errors="replace")
+    except OSError:
+        return exc
+    lines = [line for line in said.splitlines() if line.startswith("fuse")]
+    if not lines:
+        return exc
+    return UnavailableError(f"{lines[-1]} ({exc})", kind=exc.kind, **exc.context)
 
 
 def _make_directory(path: str) -> bool:
