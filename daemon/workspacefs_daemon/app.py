@@ -117,6 +117,8 @@ def _load_run_session(module: str) -> RunSession:
     gc.disable()
     try:
         loaded = importlib.import_module(module)
+        if hasattr(loaded, "warm_up"):
+            loaded.warm_up()
     except ImportError as exc:
         log.exception("supervisor.import_failed")
         raise UnavailableError(

@@ -29,6 +29,20 @@ _GC_THRESHOLDS: Final = (50_000, 20, 50)
 """Inodes and rows make no cycles; a full collection over a million inodes takes a second."""
 
 
+def warm_up() -> None:
+    """Go once through what every session does first, opening nothing that stays open.
+
+    The zygote calls this before it forks. Measured: the first event loop of a process takes
+    5.5 ms, the next one 2.3 ms, in a fork too.
+    """
+
+    async def begin() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.lowlevel.checkpoint)
+
+    trio.run(begin)
+
+
 def run_session(
     spec: SessionSpec,
     ready: Callable[[Mapping[str, object]], None],
