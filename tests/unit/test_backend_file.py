@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import subprocess
 import sys
 import textwrap
@@ -229,3 +230,26 @@ def test_other_urls_are_refused(url: str, message: str) -> None:
     """A URL that names no backend is told apart, with what to give instead."""
     with pytest.raises(UsageError, match=message):
         open_backend(url)
+
+
+@pytest.mark.parametrize(
+    ("root_mode", "file_mode"), [(0o755, 0o644), (0o700, 0o600), (0o770, 0o660)]
+)
+def test_whoever_may_enter_the_store_may_read_it(
+    tmp_path: Path, root_mode: int, file_mode: int
+) -> None:
+    """Modes follow the root's, not the umask of the writer: daemons have 077."""
+    root = tmp_path / "store"
+    root.mkdir()
+    root.chmod(root_mode)
+    before = os.umask(0o077)
+    try:
+        backend = FileBackend(root)
+        backend.put("packs/one.pack", [b"data"])
+        backend.put_if_absent("refs/branches/main", b"value")
+    finally:
+        os.umask(before)
+
+    assert stat.S_IMODE((root / "packs").stat().st_mode) == root_mode
+    assert stat.S_IMODE((root / "packs/one.pack").stat().st_mode) == file_mode
+    assert stat.S_IMODE((root / "refs/branches/main").stat().st_mode) == file_mode

@@ -149,9 +149,12 @@ def temporary_file(directory: Path, parts: Sequence[bytes | memoryview]) -> Iter
     The body gives the file its real name by link or rename.
     """
     path = directory / secrets.token_hex(16)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         try:
+            # Who may enter the store may read it, whatever umask the writer has: daemons have
+            # 077, and a store may be shared between accounts.
+            os.fchmod(fd, stat.S_IMODE(directory.stat().st_mode) & 0o666)
             write_all(fd, parts)
             os.fsync(fd)
         finally:

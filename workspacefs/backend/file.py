@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -195,6 +196,8 @@ class FileBackend:
             self._ensure_directory(path.parent)
         is_new = not path.exists()
         path.mkdir(exist_ok=True)
+        if is_new and is_inside:
+            path.chmod(stat.S_IMODE(path.parent.stat().st_mode))
         # Also when it was there: whoever made it may have died before its name was durable. The
         # parent of the root may be closed to us (a /home of mode 711); then the root is old.
         if is_new or is_inside or os.access(path.parent, os.R_OK):
