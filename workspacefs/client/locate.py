@@ -46,7 +46,7 @@ def session_of(path: str, state: StateDir) -> SessionAddress:
     found = find_session_of(path, state)
     if found is None:
         raise NotFoundError(
-            f"{path} is not inside a mounted workspace; "
+            f"{_absolute(path)} is not inside a mounted workspace; "
             "go into one, name its mountpoint, or mount one with: workspacefs mount URL DIR",
             kind="session.not_mounted",
             path=path,
