@@ -26,8 +26,11 @@ from workspacefs_daemon.vfs.services import Services
 from workspacefs_daemon.vfs.step import Step
 
 _SIZE_MAX: Final = 2**63 - 1
-_XATTRS_MAX_BYTES: Final = 1 << 20
-"""All attributes of one file together; they travel in every inode row and tree entry."""
+_XATTRS_MAX_BYTES: Final = 60 * 1024
+"""All attributes of one file together. They travel in every inode row and tree entry; 512 entries
+make one tree node, and a node is at most 32 MiB."""
+_TIME_MAX_NS: Final = 2**63 - 1
+"""What a tree entry holds: the year 2262."""
 _SET_ID: Final = stat.S_ISUID | stat.S_ISGID
 
 
@@ -121,9 +124,9 @@ class Files:
             if (uid is not None or gid is not None) and mode is None and not inode.is_dir:
                 inode.mode = _without_set_id(inode.mode)
             if atime_ns is not None:
-                inode.atime_ns = atime_ns
+                inode.atime_ns = _kept_time(atime_ns)
             if mtime_ns is not None:
-                inode.mtime_ns = mtime_ns
+                inode.mtime_ns = _kept_time(mtime_ns)
             inode.ctime_ns = now
 
     def get_xattr(self, inode: Inode, name: bytes) -> bytes:
@@ -146,7 +149,7 @@ class Files:
         """Set an extended attribute.
 
         Raises:
-            Refusal: ENOSPC when all of them would be larger than 1 MiB; EOPNOTSUPP.
+            Refusal: ENOSPC when all of them would be larger than 60 KiB; EOPNOTSUPP.
         """
         _check_xattr_space(name)
         live = self._services.writable()
@@ -204,6 +207,11 @@ def _without_set_id(mode: int) -> int:
     if mode & stat.S_IXGRP:
         mode &= ~stat.S_ISGID
     return mode & ~stat.S_ISUID
+
+
+def _kept_time(time_ns: int) -> int:
+    # As file systems do with times that they cannot store (utimensat(2), s_time_max).
+    return max(-_TIME_MAX_NS - 1, min(time_ns, _TIME_MAX_NS))
 
 
 def _check_xattr_space(name: bytes) -> None:

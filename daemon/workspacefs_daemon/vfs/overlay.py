@@ -7,7 +7,7 @@ vfs/namespace.py and its neighbours change.
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final
 
@@ -76,17 +76,18 @@ class Overlay:
 
     def set_place(self, inode: Inode, parent: Inode | None, name: bytes) -> None:
         """Say where an inode is linked now."""
-        if inode.is_pinning and parent is not inode.parent:
-            old = inode.parent
-            inode.is_pinning = False
-            inode.parent = parent
-            if parent is not None:
-                self.register(inode)
-            if old is not None:
-                old.children -= 1
-                self.drop_unused(old)
-        inode.parent = parent
+        old = inode.parent
         inode.name = name
+        if parent is old:
+            return
+        was_pinning = inode.is_pinning
+        inode.parent = parent
+        inode.is_pinning = False
+        if parent is not None and self.inodes.get(inode.file_id) is inode:
+            self.register(inode)
+        if was_pinning and old is not None:
+            old.children -= 1
+            self.drop_unused(old)
 
     def drop_unused(self, inode: Inode) -> None:
         """Let go of an inode that nobody holds, and of parents that only it kept."""
@@ -138,19 +139,27 @@ class Overlay:
 
         An empty list means the end. The inodes are not registered yet.
         """
-        listed: list[tuple[bytes, Inode]] = []
         if parent.marked == _NEVER:
             below = islice(iter_entries(parent.base, self.resident, after=after), limit)
-            return [
-                (row.name, self._child(parent, row.name, row.file_id, row, _NEVER)) for row in below
-            ]
-        while not listed:
+            return self._children(parent, ((row.name, row.file_id, row, _NEVER) for row in below))
+        while True:
             names, last = self._merged_after(parent, after, limit)
-            for name, file_id, entry, number in names:
-                listed.append((name, self._child(parent, name, file_id, entry, number)))
-            if last is None:
-                break
+            if names or last is None:
+                return self._children(parent, names)
             after = last
+
+    def _children(
+        self, parent: Inode, names: Iterable[tuple[bytes, FileId, Entry | None, int]]
+    ) -> list[tuple[bytes, Inode]]:
+        linked: dict[FileId, Inode] = {}  # two names of one file lead to one inode
+        listed: list[tuple[bytes, Inode]] = []
+        for name, file_id, entry, number in names:
+            child = linked.get(file_id)
+            if child is None:
+                child = self._child(parent, name, file_id, entry, number)
+                if child.nlink > 1:
+                    linked[file_id] = child
+            listed.append((name, child))
         return listed
 
     def is_empty(self, parent: Inode) -> bool:
