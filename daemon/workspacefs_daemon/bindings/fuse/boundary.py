@@ -84,6 +84,22 @@ def waiting_handler(
     return _named_after(op, guarded)
 
 
+def unanswered_handler(
+    op: Callable[Concatenate[S, P], None],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, None]]:
+    """Make a pyfuse3 handler of a method whose caller hears no answer, nor an error."""
+    name = op.__name__
+
+    async def guarded(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        self.counts[name] += 1
+        try:
+            op(self, *args, **kwargs)
+        except Exception:  # the boundary
+            log.exception("fuse.handler_bug", extra={"op": name})
+
+    return _named_after(op, guarded)
+
+
 def _named_after(
     op: Callable[Concatenate[S, P], object],
     guarded: Callable[Concatenate[S, P], Coroutine[Any, Any, T]],

@@ -28,9 +28,14 @@ from pyfuse3 import (
     XAttrNameT,
 )
 
+from workspacefs.errors import WorkspaceError
 from workspacefs_daemon.background.hops import Blocking
 from workspacefs_daemon.bindings.fuse.attributes import absent_entry, entry_of
-from workspacefs_daemon.bindings.fuse.boundary import handler, waiting_handler
+from workspacefs_daemon.bindings.fuse.boundary import (
+    handler,
+    unanswered_handler,
+    waiting_handler,
+)
 from workspacefs_daemon.vfs.filesystem import FileSystem
 from workspacefs_daemon.vfs.inode import Inode
 from workspacefs_daemon.vfs.namespace import device_content
@@ -111,9 +116,9 @@ class Operations(pyfuse3.Operations):
         overlay.remember(inode)
         return entry
 
-    async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
+    @unanswered_handler
+    def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
         """Give up references; the kernel expects no answer."""
-        self.counts["forget"] += len(inode_list)
         for number, count in inode_list:
             self.fs.forget(number, count)
 
@@ -253,30 +258,20 @@ class Operations(pyfuse3.Operations):
         listing = self._directories[fh]
         inode = listing.inode
         overlay = self.fs.overlay
-        if start_id == 0:
-            listing.names.clear()
-            if not pyfuse3.readdir_reply(token, b".", entry_of(inode), 1):
-                return
+        at = max(0, start_id - 2)
+        del listing.names[at:]
+        wanted = listing.per_call
+        after = listing.names[-1] if listing.names else b""
+        # Before anything is sent: this may have to wait and start over.
+        batch = overlay.list_after(inode, after, wanted) if inode.nlink else []
+        if start_id == 0 and not pyfuse3.readdir_reply(token, b".", entry_of(inode), 1):
+            return
         if start_id <= 1 and not pyfuse3.readdir_reply(
             token, b"..", entry_of(inode.parent or inode), 2
         ):
             return
-        if inode.nlink == 0:
-            return
-        at = max(0, start_id - 2)
-        del listing.names[at:]
-        wanted = listing.per_call
         sent = 0
-        while True:
-            after = listing.names[-1] if listing.names else b""
-            if sent:
-                # What was sent counts for the kernel: a miss from here on must not start over.
-                try:
-                    batch = overlay.list_after(inode, after, wanted)
-                except NotResident:
-                    return
-            else:
-                batch = overlay.list_after(inode, after, wanted)
+        while batch:
             for name, child in batch:
                 if not pyfuse3.readdir_reply(token, name, entry_of(child), at + 3):
                     listing.per_call = max(_FIRST_LIST, sent + 1)
@@ -285,8 +280,10 @@ class Operations(pyfuse3.Operations):
                 listing.names.append(name)
                 at += 1
                 sent += 1
-            if len(batch) == 0:
-                return
+            try:
+                batch = overlay.list_after(inode, batch[-1][0], wanted)
+            except (NotResident, WorkspaceError):
+                return  # what was sent counts for the kernel; it asks again from there
 
     # -- files -------------------------------------------------------------------------------
 
