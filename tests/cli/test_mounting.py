@@ -273,6 +273,21 @@ def test_time_travel_is_read_only(machine: Machine, mount: Mount) -> None:
     machine.json("commit", past.path, "-m", "x", code=ExitCode.REFUSED)
     (commit,) = machine.json("log", past.path)["commits"]  # type: ignore[misc]
     assert commit["message"] == "old"
+    assert "revision s~1, base" in machine.run("status", past.path)
+    assert "revision s~1 of" in machine.run("sessions", "--local")
+
+
+def test_read_only_view_is_not_told_to_be_worked_in(machine: Machine, mount: Mount) -> None:
+    """Without --at it shows the branch as it is now."""
+    (mount.path / "a").write_text("x")
+    mount.commit("why", "--into", "main")
+    (machine.directory / "view").mkdir()
+
+    done = machine.start("mount", machine.store, machine.directory / "view", "--read-only")
+    machine.run("umount", machine.directory / "view")
+
+    assert b"main is mounted at" in done.stdout
+    assert b"read-only" in done.stdout
 
 
 def test_racing_mounts_start_one_supervisor(machine: Machine) -> None:

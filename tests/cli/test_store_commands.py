@@ -41,6 +41,13 @@ def test_init_twice_is_told(imported: Machine) -> None:
     assert document["error"]["kind"] == "workspace.exists"  # type: ignore[index]
 
 
+def test_import_needs_a_reason(imported: Machine, tmp_path: Path) -> None:
+    """As commit does."""
+    document = imported.json(*("import", imported.store, tmp_path, "-m", " "), code=ExitCode.USAGE)
+
+    assert document["error"]["kind"] == "commit.message"  # type: ignore[index]
+
+
 def test_import_over_a_commit_says_what_it_removes(imported: Machine, tmp_path: Path) -> None:
     """What stands on the branch and not in the directory goes: nothing of that is silent."""
     (tmp_path / "other").mkdir()

@@ -96,7 +96,9 @@ def check_kernel(release: str | None = None) -> Finding:
     if sys.platform != "linux" or match is None:
         return Finding("kernel", Level.FAIL, f"{sys.platform} {release}", "mounts need Linux")
     if (int(match[1]), int(match[2])) < _KERNEL_MIN:
-        return Finding("kernel", Level.WARN, release, "older than 5.4, on which this was never tried")
+        return Finding(
+            "kernel", Level.WARN, release, "older than 5.4, on which this was never tried"
+        )
     return Finding("kernel", Level.OK, release)
 
 

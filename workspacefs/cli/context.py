@@ -69,6 +69,12 @@ def count_text(count: int, noun: str, plural: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
+def session_text(session: object, branch: object) -> str:
+    """Return what is mounted: "session s on main", or "revision main~1" of a read-only view."""
+    name = str(session)
+    return f"revision {name[1:]}" if name.startswith("@") else f"session {name} on {branch}"
+
+
 def short_id(commit: object) -> str:
     """Return the beginning of a commit id, as people are shown it; "(none)" when there is none."""
     return str(commit)[:SHORT_ID_DIGITS] if commit else "(none)"

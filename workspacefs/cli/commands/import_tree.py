@@ -12,6 +12,7 @@ from workspacefs.cli.parser import add_progress_flag, add_provenance_flags
 from workspacefs.cli.progress import Bar
 from workspacefs.cli.provenance import new_provenance
 from workspacefs.cli.store_urls import absolute_url
+from workspacefs.errors import UsageError
 from workspacefs.workspace.ingest import ImportOptions
 from workspacefs.workspace.landing import ImportResult, import_directory
 from workspacefs.workspace.workspace import DEFAULT_BRANCH, Workspace
@@ -51,6 +52,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     """Import; all of it lands, or nothing."""
+    if not options.message.strip():
+        raise UsageError("a commit needs a message that says why (-m)", kind="commit.message")
     workspace = Workspace.open(absolute_url(options.url))
     began = time.monotonic()
     with Bar("import", unit="files", is_shown=options.progress) as bar:

@@ -89,7 +89,8 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
             raise with_reason(exc, context.state.crash_file, said_before) from exc
         raise
     _check_visible(mountpoint)
-    _tell(result, context.out, at_rev=options.at)
+    shown_rev = options.at or (options.branch if options.read_only else None)
+    _tell(result, context.out, at_rev=shown_rev)
     if options.session is None and not options.read_only:
         _tell_of_first(result, context)
     return result

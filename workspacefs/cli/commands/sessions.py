@@ -6,7 +6,7 @@ import argparse
 import importlib
 from collections.abc import Mapping
 
-from workspacefs.cli.context import Context, short_id
+from workspacefs.cli.context import Context, session_text, short_id
 from workspacefs.client.registry import LiveSession, find_hidden, load_sessions
 from workspacefs.errors import UsageError
 
@@ -55,7 +55,7 @@ def _list_local(mounted: list[LiveSession], context: Context) -> Mapping[str, ob
             told += ", out of sight: ends when no program uses it"
         mode = ", read-only" if session.is_read_only else ""
         context.out.line(
-            f"{session.mountpoint}\n  session {session.session} on {session.branch} of "
+            f"{session.mountpoint}\n  {session_text(session.session, session.branch)} of "
             f"{session.store_url} ({told}{mode})"
         )
     if not rows:

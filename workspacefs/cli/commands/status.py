@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Final
 
-from workspacefs.cli.context import Context, Output, count_text, short_id, size_text
+from workspacefs.cli.context import Context, Output, count_text, session_text, short_id, size_text
 from workspacefs.client.locate import path_inside, session_of
 
 EXAMPLE = """\
@@ -50,7 +50,8 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
 def _tell(answer: Mapping[str, object], under: str, out: Output, *, is_all: bool) -> None:
     where = f", below {under}" if under else ""
     out.line(
-        f"session {answer['session']} on {answer['branch']}, base {short_id(answer['base'])}{where}"
+        f"{session_text(answer['session'], answer['branch'])}, "
+        f"base {short_id(answer['base'])}{where}"
     )
     rows = answer["changes"]
     assert isinstance(rows, list)
