@@ -31,6 +31,7 @@ _XATTRS_MAX_BYTES: Final = 60 * 1024
 make one tree node, and a node is at most 32 MiB."""
 _TIME_MAX_NS: Final = 2**63 - 1
 """What a tree entry holds: the year 2262."""
+_SELINUX_LABEL: Final = b"security.selinux"
 _SET_ID: Final = stat.S_ISUID | stat.S_ISGID
 
 
@@ -139,7 +140,8 @@ class Files:
         for known, value in inode.xattrs:
             if known == name:
                 return value
-        raise Refusal(errno.ENODATA)
+        # ls asks for the label of every file, until it hears that the device has none.
+        raise Refusal(errno.EOPNOTSUPP if name == _SELINUX_LABEL else errno.ENODATA)
 
     def list_xattrs(self, inode: Inode) -> list[bytes]:
         """Return the names of all extended attributes."""
