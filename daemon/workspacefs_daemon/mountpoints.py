@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
+from shlex import quote
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -85,7 +86,7 @@ def _check_directory(mountpoint: str) -> None:
     except (FileNotFoundError, NotADirectoryError) as exc:
         raise NotFoundError(
             f"the mountpoint {mountpoint} does not exist; "
-            f"create it with: mkdir -p {mountpoint} (or give --mkdir)",
+            f"create it with: mkdir -p {quote(mountpoint)} (or give --mkdir)",
             kind="mountpoint.absent",
             mountpoint=mountpoint,
         ) from exc

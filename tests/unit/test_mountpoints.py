@@ -30,8 +30,8 @@ def test_empty_directory_is_fit(tmp_path: Path) -> None:
 
 def test_absent_one_says_how_to_make_it(tmp_path: Path) -> None:
     """The message is the command to type."""
-    with pytest.raises(NotFoundError, match=f"mkdir -p {tmp_path}/m"):
-        prepare_mountpoint(_spec(tmp_path, tmp_path / "m"))
+    with pytest.raises(NotFoundError, match=f"mkdir -p '{tmp_path}/a b'"):
+        prepare_mountpoint(_spec(tmp_path, tmp_path / "a b"))
 
 
 def test_file_is_refused(tmp_path: Path) -> None:

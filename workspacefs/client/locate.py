@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from shlex import quote
 from typing import Final, NamedTuple
 
 from workspacefs.client.connection import Connection
@@ -112,7 +113,7 @@ def _registered(path: str, state: StateDir, *, is_dead: bool) -> SessionAddress 
         if is_dead and (mount := find_mount_above(path)) is not None and mount.is_fuse:
             raise UnavailableError(
                 f"the process that served {mount.mountpoint} is gone; "
-                f"unmount it with: workspacefs umount {mount.mountpoint}",
+                f"unmount it with: workspacefs umount {quote(mount.mountpoint)}",
                 kind="session.dead",
                 mountpoint=mount.mountpoint,
             )
@@ -132,7 +133,7 @@ def dead_session(session: LiveSession) -> UnavailableError:
     return UnavailableError(
         f"the process that served session {session.session} at {session.mountpoint} is gone; "
         f"nothing that was written is lost, mount it again with: workspacefs mount "
-        f"{session.store_url} {session.mountpoint} --session {session.session}",
+        f"{quote(session.store_url)} {quote(session.mountpoint)} --session {session.session}",
         kind="session.dead",
         session=session.session,
         mountpoint=session.mountpoint,

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from shlex import quote
 from typing import Final
 
 from workspacefs import __version__
@@ -166,17 +167,18 @@ def _check_visible(mountpoint: str) -> None:
 
 def _tell(result: Mapping[str, object], out: Output, *, at_rev: str | None) -> None:
     place, session = result["mountpoint"], result["session"]
+    typed = quote(str(place))
     if at_rev is not None:
         out.line(f"{at_rev} is mounted at {place}, read-only")
         out.line(f"  commit {short_id(result.get('base'))}")
-        out.note(f"when done: workspacefs umount {place}")
+        out.note(f"when done: workspacefs umount {typed}")
         return
     out.line(f"session {session} is mounted at {place}")
     pending = ", with uncommitted changes" if result.get("has_changes") else ""
     out.line(f"  base {short_id(result.get('base'))} on {result['branch']}{pending}")
     out.note(
-        f"next: cd {place}, work, then: workspacefs status | diff | commit -m WHY; "
-        f"workspacefs umount {place}"
+        f"next: cd {typed}, work, then: workspacefs status | diff | commit -m WHY; "
+        f"workspacefs umount {typed}"
     )
 
 

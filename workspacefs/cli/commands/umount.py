@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping
+from shlex import quote
 from typing import Final
 
 from workspacefs.cli.context import Context, Output
@@ -93,7 +94,7 @@ def _address(
     if address is not None and address.mountpoint != mountpoint:
         raise UsageError(
             f"{mountpoint} lies inside a mount; unmount that: workspacefs umount "
-            f"{address.mountpoint}",
+            f"{quote(address.mountpoint)}",
             kind="mountpoint.inside",
             mountpoint=address.mountpoint,
         )
@@ -127,7 +128,7 @@ def _wait_until_gone(
         if time.monotonic() > deadline:
             raise UnavailableError(
                 f"session {address.session} does not end; try: workspacefs umount --force "
-                f"{address.mountpoint}",
+                f"{quote(address.mountpoint)}",
                 kind="session.not_ended",
             )
         time.sleep(_POLL_S)
@@ -151,7 +152,7 @@ def _remove_dead(session: LiveSession, context: Context) -> Mapping[str, object]
     context.out.line(f"removed the dead mount {session.mountpoint} of session {session.session}")
     context.out.note(
         f"nothing that was written is lost; resume it with: workspacefs mount "
-        f"{session.store_url} DIR --session {session.session}"
+        f"{quote(session.store_url)} DIR --session {session.session}"
     )
     return {
         "mountpoint": session.mountpoint,
@@ -208,5 +209,5 @@ def _tell(session: str, store_url: str, mountpoint: str, changes: object, out: O
     if changes:
         out.note(
             f"session {session} keeps its uncommitted changes; resume it with: "
-            f"workspacefs mount {store_url} DIR --session {session}"
+            f"workspacefs mount {quote(store_url)} DIR --session {session}"
         )
