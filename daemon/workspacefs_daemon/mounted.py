@@ -17,7 +17,7 @@ from typing import Final
 import trio
 
 from workspacefs.clock import SystemClock
-from workspacefs.errors import BusyError, RefusedError
+from workspacefs.errors import BusyError, RefusedError, WorkspaceError
 from workspacefs.ids import CommitId
 from workspacefs.layers.journal import Journal, mark_clean, recover
 from workspacefs.layers.layer import Layer
@@ -76,6 +76,8 @@ class Mounted:
         self.committing = trio.Lock()
         self._local = local
         self._record = record
+        self._unsettled: list[Layer] = []
+        """Committed, while the record on disk still names them."""
         self._retired: list[Layer] = []
         self._views = 0
         for layer, journal in layers:
@@ -115,15 +117,20 @@ class Mounted:
         snapshots = [layer.snapshot() for layer in layers]
         numbered = {layer.number: layer for layer in layers}
         self._views += 1  # no layer is closed while someone looks at it
+        for layer in layers:
+            layer.readers += 1
         try:
             yield Pending(self.base_root, snapshots, numbered, self.workspace.store)
         finally:
             self._views -= 1
             for snapshot in snapshots:
                 snapshot.close()
+            for layer in layers:
+                layer.readers -= 1
 
     async def freeze(self) -> None:
         """Freeze the live layer and put a new one on top."""
+        await self._settle()
         assert self._record is not None
         assert self._local is not None
         old = self.overlay.live
@@ -178,14 +185,37 @@ class Mounted:
                 inode.marked = -1
         overlay.frozen.clear()
         overlay.root.marked = live.number
-        for layer in frozen:
-            self.durability.remove(layer)
-        self._record = replace(
+        self._unsettled += frozen
+        try:
+            await self._settle()
+        except WorkspaceError as exc:
+            # The commit is made. The record still says how to finish, and freeze() tries again.
+            log.warning("commit.unsettled", extra={"kind": exc.kind, "reason": str(exc)})
+
+    async def _settle(self) -> None:
+        """Let go of layers that a commit was made of, once the live one does without them."""
+        if not self._unsettled:
+            return
+        assert self._record is not None
+        assert self._local is not None
+        live = self.overlay.live
+        assert live is not None
+        # What the rows of the live layer say now, they say of the new base: it must be durable
+        # before the record tells of that.
+        if self._record.sealing is None:
+            await self.durability.sync()
+        elif live.has_rows(b"I"):
+            await self.durability.sync_layer(live)
+        local = self._local
+        record = replace(
             self._record, base=self.base, layers=(live.number,), sealing=None, sealed_layers=()
         )
-        record, local = self._record, self._local
         await self.blocking.job(lambda: local.save(record))
-        self._retired += frozen
+        self._record = record
+        settled, self._unsettled = self._unsettled, []
+        for layer in settled:
+            await self.durability.remove(layer)
+        self._retired += settled
         await self._drop_retired()
 
     def _rebase_inodes(self, sealed: Sealed, numbers: set[int]) -> None:
@@ -217,7 +247,7 @@ class Mounted:
         await self.durability.sync()
         for layer in self.overlay.layers.values():
             await self.blocking.sync(lambda kept=layer: mark_clean(kept))  # type: ignore[misc]
-            self.durability.remove(layer)
+            await self.durability.remove(layer)
             layer.close()
         for layer in self._retired:
             layer.close()
@@ -243,6 +273,7 @@ def open_mounted(spec: SessionSpec) -> Mounted:
         session, _ = open_session(workspace, name, branch=spec.branch, owner=owner_name())
         record = _local_record(local, session, name)
         local.sweep_layers(record)
+        local.check_layers(record)
         layers = [_open_layer(local.layer_directory(n), n) for n in record.layers]
         root = root_of(
             workspace, record.base, created_ns=session.session.created_ns,
@@ -286,9 +317,13 @@ def _local_record(local: LocalSession, session: OpenSession, name: str) -> Local
         log.warning("session.set_aside", extra={"session": name, "kept": str(kept)})
         found = None
     if found is None:
+        if local.has_layers():
+            kept = local.set_aside(secrets.token_hex(8))
+            log.warning("session.set_aside", extra={"session": name, "kept": str(kept)})
         record = LocalRecord(
             session_id=session.session.session_id, base=head, layers=(0,), next_layer=1
         )
+        recover(local.layer_directory(0), boot_id=_boot_id())
         local.save(record)
         return record
     base_id = None if found.base is None else found.base.id
@@ -308,13 +343,21 @@ def _short(record: RefRecord) -> str:
     return record.commit_id.hex()[:12] if record.commit_id else "nothing"
 
 
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text()
+
+
 def _open_layer(directory: Path, number: int) -> tuple[Layer, Journal]:
-    recovery = recover(directory, boot_id=Path("/proc/sys/kernel/random/boot_id").read_text())
+    recovery = recover(directory, boot_id=_boot_id())
     if recovery.lost_power:
-        log.warning("layer.recovered", extra={"layer": str(directory)})
+        log.warning(
+            "layer.recovered",
+            extra={"layer": str(directory), "torn_bytes": recovery.torn_bytes},
+        )
     layer = Layer(directory, number=number)
     if not recovery.journal_is_complete:
         layer.sweep_own_files()
+        layer.distrust_bodies()
     layer.ensure_ballast()
     return layer, Journal(layer, is_complete=recovery.journal_is_complete)
 
@@ -341,10 +384,14 @@ def _finish_commit(
     entries = entries_in(new_root, Pending(root, snapshots, numbered, workspace.store))
     for snapshot in snapshots:
         snapshot.close()
-    for layer, _ in layers:
+    for layer, journal in layers:
         if layer.number not in numbered:
             for _ in rebase_rows(layer, entries, numbered):
                 pass
+            # Durable before the record says that the sealed layers are gone.
+            pending = journal.prepare()
+            journal.write(pending)
+            layer.bury(pending.doomed)
     kept = tuple(number for number in record.layers if number not in numbered)
     record = replace(record, base=head, layers=kept, sealing=None, sealed_layers=())
     local.save(record)

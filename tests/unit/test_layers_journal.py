@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 from pathlib import Path
 
@@ -200,4 +201,108 @@ def test_rewriting_keeps_every_row_and_shrinks_the_journal(
     (tmp_path / "copy/data.mdb").write_bytes(b"worthless")
     layer, journal, _ = opened(tmp_path / "copy", SECOND_BOOT)
     assert rows_of(layer) == {b"a": b"39" + b"x" * 10_000, b"b": b"kept"}
+    layer.close()
+
+
+def test_sync_that_failed_gives_back_bodies_too(tmp_path: Path) -> None:
+    """What a failed sync did not put on disk, own files among it, the next one takes again."""
+    layer, journal, _ = opened(tmp_path / "l")
+    layer.create_own(FileId(7))
+    layer.write_own(FileId(7), b"x", 0)
+    layer.append_run(b"y")
+    put(layer, a=b"1")
+
+    pending = journal.prepare()
+    journal.restore(pending)
+
+    again = journal.prepare()
+    assert again.files == {FileId(7)}
+    assert again.segment_is_dirty
+    assert again.names_are_dirty
+    assert again.keys == {b"a"}
+    again.close()
+    layer.close()
+
+
+def test_more_own_files_than_a_process_may_open_are_synced(tmp_path: Path) -> None:
+    """A sync needs one descriptor, however many files were written."""
+    layer, journal, _ = opened(tmp_path / "l")
+    for number in range(1, 400):
+        layer.create_own(FileId(number))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 20, hard))
+    try:
+        sync(layer, journal)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert not layer.is_dirty
+    layer.close()
+
+
+@pytest.mark.parametrize("damage", ["header", "missing"])
+def test_journal_that_is_needed_and_damaged_is_an_error(tmp_path: Path, damage: str) -> None:
+    """Work that was synced is never taken for work that was not there."""
+    layer, journal, _ = opened(tmp_path / "l")
+    put(layer, a=b"1")
+    sync(layer, journal)
+    cut_power(tmp_path / "l", layer, journal)
+    path = tmp_path / "l" / "journal"
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(b"X" + path.read_bytes()[1:])
+
+    with pytest.raises(IntegrityError):
+        recover(tmp_path / "l", boot_id=SECOND_BOOT)
+
+
+def test_power_loss_before_the_first_sync_leaves_an_empty_layer(tmp_path: Path) -> None:
+    """A layer that never synced anything is empty then, not broken."""
+    recover(tmp_path / "l", boot_id=FIRST_BOOT)
+
+    layer, _, lost = opened(tmp_path / "l", SECOND_BOOT)
+
+    assert lost
+    assert rows_of(layer) == {}
+    layer.close()
+
+
+def test_torn_end_of_a_journal_is_told_and_cut_off(tmp_path: Path) -> None:
+    """What a crash left past the last whole sync cannot come to stand behind a new one."""
+    layer, journal, _ = opened(tmp_path / "l")
+    put(layer, a=b"1")
+    sync(layer, journal)
+    cut_power(tmp_path / "l", layer, journal)
+    path = tmp_path / "l" / "journal"
+    whole = path.stat().st_size
+    with path.open("ab") as file:
+        file.write(b"torn" * 100)
+
+    recovery = recover(tmp_path / "l", boot_id=SECOND_BOOT)
+    layer = Layer(tmp_path / "l", number=0)
+    Journal(layer, is_complete=recovery.journal_is_complete)
+
+    assert recovery.torn_bytes == 400
+    assert path.stat().st_size == whole
+    layer.close()
+
+
+def test_bodies_are_not_buried_while_someone_reads(tmp_path: Path) -> None:
+    """A view of the rows finds every body that they name, whatever is removed and synced."""
+    layer, journal, _ = opened(tmp_path / "l")
+    offset = layer.append_run(b"r" * 8192)
+    layer.create_own(FileId(7))
+    layer.write_own(FileId(7), b"own", 0)
+    layer.readers += 1
+    layer.doomed += [(offset, 8192), FileId(7)]
+
+    sync(layer, journal)
+
+    assert layer.read_segment(offset, 8192) == b"r" * 8192
+    assert layer.read_own(FileId(7), 0, 10) == b"own"
+    layer.readers -= 1
+    layer.bury([])
+    assert not layer.own_path(FileId(7)).exists()
     layer.close()

@@ -53,9 +53,9 @@ class Journal:
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._end = _good_end(self._fd)
         if self._end == 0:
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, _MAGIC, 0)
-            self._end = len(_MAGIC)
+            self.is_complete = False  # it is damaged: the next sync writes it anew
+        # What a crash left past the end must not stand behind the next batch.
+        os.ftruncate(self._fd, self._end)
         self._rewritten_bytes = self._end
 
     def prepare(self) -> PendingSync:
@@ -64,27 +64,28 @@ class Journal:
         pending = PendingSync(
             snapshot=layer.snapshot(),
             keys=layer.dirty_keys,
-            files=[layer.dup_own(file_id) for file_id in layer.dirty_files],
-            segment=os.dup(layer.segment_fd) if layer.segment_is_dirty else None,
+            files=layer.dirty_files,
+            segment_is_dirty=layer.segment_is_dirty,
+            names_are_dirty=layer.names_are_dirty,
             doomed=layer.doomed,
         )
         layer.dirty_keys = set()
         layer.dirty_files = set()
-        layer.segment_is_dirty = False
+        layer.segment_is_dirty = layer.names_are_dirty = False
         layer.doomed = []
         return pending
 
     def write(self, pending: PendingSync) -> None:
         """Put a pending sync on disk. On return it survives power loss.
 
-        The caller then has the layer bury `pending.doomed`, on the layer's thread.
+        The caller then has the layer bury `pending.doomed`, on the layer's thread; until then it
+        buries nothing else, and does not close the layer.
 
         Raises:
-            NoSpaceError: The disk is full; the keys of `pending` must be given back (restore()).
+            NoSpaceError: The disk is full; `pending` must be given back (restore()).
         """
         try:
-            for fd in pending.bodies():
-                os.fdatasync(fd)
+            self._sync_bodies(pending)
             if self._wants_rewrite(pending):
                 self._rewrite(pending.snapshot)
                 return
@@ -95,6 +96,8 @@ class Journal:
             if wrote:
                 os.fdatasync(self._fd)
         except OSError as exc:
+            # After a failed sync nobody knows what is on disk: fsync(2), errors. Start anew.
+            self.is_complete = False
             raise from_os_error(exc, f"{self._path} cannot be written") from exc
         finally:
             pending.close()
@@ -108,12 +111,29 @@ class Journal:
             return
         pending.is_restored = True
         self._layer.dirty_keys |= pending.keys
+        self._layer.dirty_files |= pending.files
         self._layer.doomed = pending.doomed + self._layer.doomed
-        self._layer.segment_is_dirty = True
+        self._layer.segment_is_dirty |= pending.segment_is_dirty
+        self._layer.names_are_dirty |= pending.names_are_dirty
 
     def close(self) -> None:
         """Close the file; nothing is synced."""
         os.close(self._fd)
+
+    def _sync_bodies(self, pending: PendingSync) -> None:
+        layer = self._layer
+        if pending.segment_is_dirty:
+            os.fdatasync(layer.segment_fd)
+        for file_id in pending.files:
+            # One at a time: a program may write more files than a process may have open.
+            fd = layer.dup_own(file_id)
+            try:
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+        if pending.names_are_dirty:
+            sync_directory(layer.directory / "files")
+            sync_directory(layer.directory)
 
     def _wants_rewrite(self, pending: PendingSync) -> bool:
         if not self.is_complete:
@@ -151,36 +171,29 @@ class Journal:
 
 
 class PendingSync:
-    """What one sync has to put on disk; holds a snapshot and descriptors until closed."""
+    """What one sync has to put on disk; holds a snapshot until closed."""
 
     def __init__(
         self,
         *,
         snapshot: Snapshot,
         keys: set[bytes],
-        files: list[int],
-        segment: int | None,
+        files: set[FileId],
+        segment_is_dirty: bool,
+        names_are_dirty: bool,
         doomed: list[FileId | tuple[int, int]],
     ) -> None:
         self.snapshot = snapshot
         self.keys = keys
+        self.files = files
+        self.segment_is_dirty = segment_is_dirty
+        self.names_are_dirty = names_are_dirty
         self.doomed = doomed
         self.is_restored = False
         self._is_closed = False
-        self._files = files
-        self._segment = segment
-
-    def bodies(self) -> Iterator[int]:
-        """Yield the descriptors of bodies that must be on disk before the rows are."""
-        if self._segment is not None:
-            yield self._segment
-        yield from self._files
 
     def close(self) -> None:
-        """Give up the snapshot and the descriptors; safe to call twice."""
-        for fd in self.bodies():
-            os.close(fd)
-        self._files, self._segment = [], None
+        """Give up the snapshot; safe to call twice."""
         if not self._is_closed:
             self._is_closed = True
             self.snapshot.close()
@@ -193,39 +206,69 @@ class Recovery:
     lost_power: bool
     """The rows were rebuilt: they are those of the last sync."""
     journal_is_complete: bool
-    """Every row is in the journal. After kill -9 it may lack some, and nobody knows which."""
+    """Every row is in the journal, and every body on disk. After kill -9 some may lack, and nobody
+    knows which."""
+    torn_bytes: int = 0
+    """Length of what stood in the journal past its last whole sync: of one that was under way."""
 
 
 def recover(directory: Path, *, boot_id: str) -> Recovery:
     """Rebuild a layer's rows from its journal if power was lost since they were written.
 
-    Must run before the layer is opened. Afterwards the layer belongs to this boot.
+    Must run before the layer is opened. Afterwards the layer belongs to this boot. A layer that is
+    not there yet is begun: it survives power loss from then on.
 
     Raises:
         IntegrityError: The rows are needed and the journal is missing or has no good header.
     """
     mark = directory / "boot"
-    last = mark.read_text() if mark.exists() else None
-    lost = last is not None and last not in (boot_id, _CLEAN)
-    if lost:
-        journal = directory / "journal"
-        if not journal.exists():
+    journal = directory / "journal"
+    if not mark.exists():
+        _begin(directory, journal)
+        _write_mark(mark, boot_id)
+        return Recovery(lost_power=False, journal_is_complete=True)
+    last = mark.read_text()
+    lost = last not in (boot_id, _CLEAN)
+    torn_bytes = _rebuild(directory, journal) if lost else 0
+    _write_mark(mark, boot_id)
+    return Recovery(lost, journal_is_complete=lost or last == _CLEAN, torn_bytes=torn_bytes)
+
+
+def _begin(directory: Path, journal: Path) -> None:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not journal.exists():
+        temporary = journal.with_suffix(".new")
+        with temporary.open("wb") as file:
+            file.write(_MAGIC)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(journal)
+    sync_directory(directory)
+    sync_directory(directory.parent)
+
+
+def _rebuild(directory: Path, journal: Path) -> int:
+    """Make the database anew from the journal; return how many bytes of that were torn."""
+    if not journal.exists():
+        raise IntegrityError(
+            f"layer {directory} needs its journal, which is missing", kind="journal.missing"
+        )
+    with journal.open("rb") as file:
+        end = _good_end(file.fileno())
+        if end == 0:
             raise IntegrityError(
-                f"layer {directory} needs its journal, which is missing", kind="journal.missing"
+                f"layer {directory} needs its journal, which is damaged", kind="journal.damaged"
             )
         for name in ("data.mdb", "lock.mdb"):
             (directory / name).unlink(missing_ok=True)
         env = lmdb.open(str(directory), map_size=64 << 30, sync=False, mode=0o600)
-        with journal.open("rb") as file:
-            for _, payloads in _iter_syncs(file.fileno()):
-                with env.begin(write=True) as txn:
-                    for payload in payloads:
-                        _replay(txn, msgpack.unpackb(payload))
+        for _, payloads in _iter_syncs(file.fileno()):
+            with env.begin(write=True) as txn:
+                for payload in payloads:
+                    _replay(txn, msgpack.unpackb(payload))
         env.sync(True)
         env.close()
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write_mark(mark, boot_id)
-    return Recovery(lost_power=lost, journal_is_complete=last in (None, _CLEAN) or lost)
+        return os.fstat(file.fileno()).st_size - end
 
 
 def _replay(txn: lmdb.Transaction, flat: list[bytes | None]) -> None:

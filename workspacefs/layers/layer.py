@@ -53,6 +53,11 @@ class Layer:
         self.dirty_files: set[FileId] = set()
         """Own files written since the journal was last written."""
         self.segment_is_dirty = False
+        self.names_are_dirty = not (directory / "segment").exists()
+        """Whether files were created since the journal was last written."""
+        self.readers = 0
+        """Views of rows that are being read beside us: what they name is not buried yet."""
+        self._to_bury: list[FileId | tuple[int, int]] = []
         self.doomed: list[FileId | tuple[int, int]] = []
         """Own files, and runs as (offset, length), that no row names any more. They go when the
         journal says so too: power loss may bring back the rows that named them."""
@@ -210,6 +215,7 @@ class Layer:
         with self._files_lock, _explained("a file cannot be created"):
             os.ftruncate(self._own_fd(file_id, create=True), 0)
         self.dirty_files.add(file_id)
+        self.names_are_dirty = True
 
     def own_blocks(self, file_id: FileId) -> int:
         """Return what an own file takes on disk, in units of 512 bytes."""
@@ -240,7 +246,13 @@ class Layer:
         self.dirty_files.add(file_id)
 
     def bury(self, doomed: list[FileId | tuple[int, int]]) -> None:
-        """Free the space of bodies whose end is durable; see `doomed`."""
+        """Free the space of bodies whose end is durable; see `doomed`. While there are readers it
+        only takes note.
+        """
+        self._to_bury += doomed
+        if self.readers:
+            return
+        doomed, self._to_bury = self._to_bury, []
         for body in doomed:
             if isinstance(body, tuple):
                 self._bury_run(*body)
@@ -265,6 +277,12 @@ class Layer:
         first = max(start, offset - _DISK_BLOCK_BYTES)
         last = min(end, offset + length + _DISK_BLOCK_BYTES)
         _punch(self._segment, first, last - first)
+
+    def distrust_bodies(self) -> None:
+        """Have the next sync put every body on disk: after a crash nobody knows which ones are."""
+        self.segment_is_dirty = self.names_are_dirty = True
+        for path in (self.directory / "files").iterdir():
+            self.dirty_files.add(FileId(int(path.name, 16)))
 
     def sweep_own_files(self) -> int:
         """Remove own files that no row names: what a crash left. Return how many."""

@@ -2,7 +2,7 @@
 
     <state>/sessions/<workspace id>/<session name>/
         lock            flock: held by the process that has the session mounted
-        session.json    which session, its base, its layers
+        session.json    which session, its base, its layers; `check` is the BLAKE3 of the rest
         layers/<n>/     see layers/layer.py
 
 session.json is replaced whole and durably; it changes only when a session begins, freezes its
@@ -20,9 +20,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from blake3 import blake3
+
 from workspacefs.errors import BusyError, IntegrityError, RefusedError
 from workspacefs.ids import CommitId, PackId
 from workspacefs.layers.journal import sync_directory
+from workspacefs.layers.layer import from_os_error
 from workspacefs.objects.refs import Locator, Ref
 
 _FORMAT: Final = 1
@@ -90,22 +93,30 @@ class LocalSession:
         except FileNotFoundError:
             return None
         try:
-            return _record_of(json.loads(text), path)
-        except (ValueError, KeyError, TypeError) as exc:
+            return _record_of(_checked(text), path)
+        except (ValueError, KeyError, TypeError, AttributeError) as exc:
             raise IntegrityError(
                 f"{path} is damaged; the layers beside it are kept", kind="session.local_damaged"
             ) from exc
 
     def save(self, record: LocalRecord) -> None:
-        """Replace session.json; the new one survives power loss on return."""
+        """Replace session.json; the new one survives power loss on return.
+
+        Raises:
+            NoSpaceError: The disk is full; the old one stands.
+        """
         path = self.directory / "session.json"
+        document = _document_of(record)
         temporary = path.with_suffix(".new")
-        with temporary.open("w") as file:
-            json.dump(_document_of(record), file, sort_keys=True)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_directory(self.directory)
+        try:
+            with temporary.open("w") as file:
+                file.write(_line({**document, "check": _check_of(document)}))
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            sync_directory(self.directory)
+        except OSError as exc:
+            raise from_os_error(exc, f"{path} cannot be written") from exc
 
     def layer_directory(self, number: int) -> Path:
         """Return where a layer is."""
@@ -123,6 +134,25 @@ class LocalSession:
                 if not path.name.isdigit() or int(path.name) not in record.layers:
                     shutil.rmtree(path)
 
+    def has_layers(self) -> bool:
+        """Tell whether there are layers, of whatever."""
+        layers = self.directory / "layers"
+        return layers.is_dir() and any(layers.iterdir())
+
+    def check_layers(self, record: LocalRecord) -> None:
+        """Look whether all layers are there.
+
+        Raises:
+            IntegrityError: One is missing: opening it would begin an empty one in its place.
+        """
+        for number in record.layers:
+            directory = self.layer_directory(number)
+            if not (directory / "boot").exists():
+                raise IntegrityError(
+                    f"layer {directory} is missing, and with it work that is not committed",
+                    kind="layer.missing",
+                )
+
     def set_aside(self, session_id: str) -> Path:
         """Move layers of an earlier session of this name out of the way; nothing is deleted."""
         kept = self.directory / f"earlier-{session_id}"
@@ -136,6 +166,24 @@ class LocalSession:
     def close(self) -> None:
         """Let go of the lock."""
         os.close(self._lock_fd)
+
+
+def _checked(text: str) -> dict[str, object]:
+    document = json.loads(text)
+    check = document.pop("check", None)
+    is_ours = document["format"] == _FORMAT  # a newer one is refused as such
+    if is_ours and (check != _check_of(document) or not document["layers"]):
+        raise ValueError("the check does not fit")
+    assert isinstance(document, dict)
+    return document
+
+
+def _check_of(document: Mapping[str, object]) -> str:
+    return blake3(_line(document).encode("ascii")).hexdigest()
+
+
+def _line(document: Mapping[str, object]) -> str:
+    return json.dumps(document, sort_keys=True) + "\n"
 
 
 def _document_of(record: LocalRecord) -> dict[str, object]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 import trio
 
-from workspacefs.errors import NoSpaceError
+from workspacefs.errors import NoSpaceError, WorkspaceError
 from workspacefs.layers.journal import Journal
 from workspacefs.layers.layer import Layer
 from workspacefs_daemon.background.hops import Blocking
@@ -32,9 +33,10 @@ class Durability:
         """Sync this layer too from now on."""
         self._journals[layer] = journal
 
-    def remove(self, layer: Layer) -> None:
-        """Sync this layer no more: what it held is in the store."""
-        self._journals.pop(layer).close()
+    async def remove(self, layer: Layer) -> None:
+        """Sync this layer no more: what it held is in the store. It may be closed after that."""
+        async with self._running:  # a sync on its thread still uses both
+            self._journals.pop(layer).close()
 
     async def sync(self) -> None:
         """Make everything that was done before this call survive power loss.
@@ -48,21 +50,34 @@ class Durability:
                 return  # one that began after our call has ended
             self._begun += 1
             this = self._begun
-            # No await until all are taken: what is taken is one instant.
-            pendings = [
-                (layer, journal, journal.prepare())
-                for layer, journal in self._journals.items()
-                if layer.is_dirty or not journal.is_complete
-            ]
-            for layer, journal, pending in reversed(pendings):
-                try:
-                    await self._blocking.sync(lambda j=journal, p=pending: j.write(p))  # type: ignore[misc]
-                except BaseException:
-                    for _, other, left in pendings:
-                        other.restore(left)
-                    raise
-                layer.bury(pending.doomed)
+            await self._sync(list(self._journals))
             self._done = this
+
+    async def sync_layer(self, layer: Layer) -> None:
+        """Make what was done in one layer survive power loss, whatever becomes of the others.
+
+        Raises:
+            NoSpaceError: The disk is full; nothing is lost, and the next sync tries again.
+        """
+        async with self._running:
+            await self._sync([layer])
+
+    async def _sync(self, layers: Sequence[Layer]) -> None:
+        # No await until all are taken: what is taken is one instant.
+        pendings = [
+            (layer, self._journals[layer], self._journals[layer].prepare())
+            for layer in layers
+            if layer.is_dirty or not self._journals[layer].is_complete
+        ]
+        # The eldest first: rows of a layer speak of those beneath, and power may fail between.
+        for at, (layer, journal, pending) in enumerate(pendings):
+            try:
+                await self._blocking.sync(lambda j=journal, p=pending: j.write(p))  # type: ignore[misc]
+            except BaseException:
+                for _, other, left in pendings[at:]:
+                    other.restore(left)
+                raise
+            layer.bury(pending.doomed)
 
     async def run(self) -> None:
         """Sync every SYNC_PERIOD_S while there is something to sync; runs until cancelled."""
@@ -75,3 +90,6 @@ class Durability:
                     layer.ensure_ballast()
             except NoSpaceError:
                 log.warning("durability.disk_full")
+            except WorkspaceError as exc:
+                # Every fsync says so too; to end here would take the files away as well.
+                log.error("durability.failed", extra={"kind": exc.kind, "reason": str(exc)})  # noqa: TRY400
