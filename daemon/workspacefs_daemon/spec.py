@@ -24,7 +24,7 @@ class SessionSpec:
     state_dir: str
     """Absolute; exists and is private."""
     session_name: str | None = None
-    """Session to resume, or to create under this name; None: a new one with a name of its own."""
+    """Session to resume, or to create under this name; None: the usual one of this account and machine."""
     branch: str = "main"
     """Where a new session starts, unless `at_rev` says."""
     at_rev: str | None = None
