@@ -24,7 +24,7 @@ class SessionSpec:
     state_dir: str
     """Absolute; exists and is private."""
     session_name: str | None = None
-    """Session to resume, or to create under this name; None: the usual one of this account and machine."""
+    """Session to resume, or to begin under this name; None: the usual one of this account."""
     branch: str = "main"
     """Where a new session starts, unless `at_rev` says."""
     at_rev: str | None = None
