@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from workspacefs.backend.memory import MemoryBackend
-from workspacefs.errors import BusyError, IntegrityError, WorkspaceError
+from workspacefs.errors import BusyError, IntegrityError, NoSpaceError, WorkspaceError
 from workspacefs.ids import FileId
 from workspacefs.objects.entry import Content, Device, Entry, Subtree
 from workspacefs.trees.build import build_directory
@@ -75,6 +76,36 @@ def test_set_id_bits_and_devices_are_dropped_and_counted(make: Maker, tmp_path: 
         (b"tty", "device"),
     ]
     assert result.files == 2
+
+
+@pytest.mark.parametrize("free_blocks", [0, 1 << 20])
+def test_attribute_too_large_for_the_target_is_no_full_disk(
+    make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_blocks: int
+) -> None:
+    """ENOSPC of an attribute means either: dropped and named, or an error."""
+    root = make.root(make.file(b"f")._replace(xattrs=((b"user.big", b"x" * 60_000),)))
+    status = os.statvfs(tmp_path)
+
+    def setxattr(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def statvfs(_: int) -> os.statvfs_result:
+        fields = list(status)
+        fields[0:2] = [4096, 4096]
+        fields[3:5] = [free_blocks, free_blocks]
+        return os.statvfs_result(fields)
+
+    monkeypatch.setattr(os, "setxattr", setxattr)
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    if not free_blocks:
+        with pytest.raises(NoSpaceError, match="no space to write f"):
+            export_tree(root, make.workspace.store, tmp_path / "out")
+        return
+    result = export_tree(root, make.workspace.store, tmp_path / "out")
+
+    reason = "attribute user.big (the target cannot hold its 60,000 bytes)"
+    assert result.dropped == [(b"f", reason)]
+    assert (tmp_path / "out" / "f").read_bytes() == b"x"
 
 
 def test_special_bits_are_kept_on_demand(make: Maker, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ SET_ID_BITS: Final = stat.S_ISUID | stat.S_ISGID
 _HOLE_BYTES: Final = 64 * 1024
 _ZEROS: Final = bytes(_HOLE_BYTES)
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
+_XATTR_TOO_LARGE: Final = frozenset((errno.ENOSPC, errno.E2BIG, errno.ERANGE))
 
 
 @dataclass(slots=True)
@@ -210,7 +211,7 @@ class _Export:
             try:
                 os.setxattr(fd, name, value)
             except OSError as exc:
-                self._drop_xattr(name, exc)
+                self._drop_xattr(name, value, exc)
         os.utime(fd, ns=(entry.mtime_ns, entry.mtime_ns))
 
     def _set_special_attributes(self, entry: Entry, above: int) -> None:
@@ -233,16 +234,26 @@ class _Export:
                 path = b"/proc/self/fd/%d/%s" % (above, name)
                 os.setxattr(path, xattr, value, follow_symlinks=False)
             except OSError as exc:
-                self._drop_xattr(xattr, exc)
+                self._drop_xattr(xattr, value, exc)
         os.utime(name, ns=(entry.mtime_ns, entry.mtime_ns), dir_fd=above, follow_symlinks=False)
 
     def _drop(self, what: str) -> None:
         self._result.dropped.append((self.path, what))
 
-    def _drop_xattr(self, name: bytes, exc: OSError) -> None:
-        if exc.errno in _FULL:
+    def _drop_xattr(self, name: bytes, value: bytes, exc: OSError) -> None:
+        """List an attribute as dropped, unless the reason is that the disk is full."""
+        if exc.errno in _FULL and self._is_disk_full(exc, len(value)):
             raise exc
-        self._drop(f"attribute {name.decode('utf-8', 'backslashreplace')}: {exc.strerror}")
+        reason = exc.strerror
+        if exc.errno in _XATTR_TOO_LARGE:
+            reason = f"the target cannot hold its {len(value):,} bytes"
+        self._drop(f"attribute {name.decode('utf-8', 'backslashreplace')} ({reason})")
+
+    def _is_disk_full(self, exc: OSError, size_bytes: int) -> bool:
+        # ext4 answers ENOSPC also for attributes beyond one block per file, on an empty disk.
+        disk = os.statvfs(self._directories.fd)
+        free_bytes = disk.f_bavail * disk.f_frsize
+        return exc.errno != errno.ENOSPC or free_bytes < size_bytes + disk.f_bsize
 
     def _tell(self, *, is_last: bool = False) -> None:
         if self._progress is not None and (is_last or self._result.files % 256 == 0):
