@@ -113,7 +113,9 @@ def commit_pending(
     if isinstance(answer, Stale):
         raise MovedError(
             f"session {session.session.name} was moved by someone else: it is in use in another "
-            "place. Your files are as they were; mount the workspace with another --session",
+            "place. Nothing is lost: your files are in this mount as you left them. First copy "
+            "what you need out of the mount; then mount the workspace with another --session, and "
+            "bring it in there",
             kind="session.moved",
             session=session.session.name,
         )

@@ -147,17 +147,17 @@ class Workspace:
         match = _STEPS.fullmatch(rev)
         assert match is not None
         ref, commit = self._resolve_name(match["name"], rev)
-        for step in re.findall(r"~[0-9]{0,9}|\^", match["steps"]):
-            for done in range(int(step[1:] or 1)):
-                if not commit.parents:
-                    raise NotFoundError(
-                        f"{rev} goes {done + 1} commits back from {ref.id.hex()[:12]}, "
-                        "which is the first",
-                        kind="rev.absent",
-                        rev=rev,
-                    )
-                ref = commit.parents[0]
-                commit = self.store.load_commit(ref)
+        steps = re.findall(r"~[0-9]{0,9}|\^", match["steps"])
+        for done in range(sum(int(step[1:] or 1) for step in steps)):
+            if not commit.parents:
+                commits = "1 commit" if done == 0 else f"{done + 1:,} commits"
+                raise NotFoundError(
+                    f"{rev} goes further back than the history: {match['name']} has {commits}",
+                    kind="rev.absent",
+                    rev=rev,
+                )
+            ref = commit.parents[0]
+            commit = self.store.load_commit(ref)
         return ref, commit
 
     def iter_heads(self) -> Iterator[tuple[RefKind, str, Ref, Commit]]:
