@@ -120,6 +120,23 @@ def test_rename_is_told_by_file_id() -> None:
     ]
 
 
+def test_patch_of_attributes_tells_the_mode_or_nothing(trees: Trees) -> None:
+    """A header alone says nothing, and some programs refuse it."""
+    file = trees.path / "file"
+    file.write_text("x\n")
+    trees.snap()
+    try:
+        os.setxattr(file, "user.k", b"v")
+    except OSError:
+        pytest.skip("no extended attributes here")
+    trees.snap()
+    assert kinds(trees.changes()) == [("m", b"file")]
+    assert trees.patch() == ""
+    file.chmod(0o755)
+    trees.snap()
+    assert trees.patch() == ("diff --git a/file b/file\nold mode 100644\nnew mode 100755\n")
+
+
 def test_patch_applies_with_git(trees: Trees, tmp_path: Path) -> None:
     """`git apply` turns the old tree into the new one, odd names and missing newlines included."""
     path = trees.path

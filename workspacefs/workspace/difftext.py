@@ -107,10 +107,12 @@ def _patch_of(change: PathChange, store: ContentSource) -> Iterator[str]:
         return
     before = quote_path(b"a/" + (change.old_path or change.path))
     after = quote_path(b"b/" + change.path)
-    yield f"diff --git {before} {after}\n"
-    yield from _headers_of(change, old, new)
+    head = [f"diff --git {before} {after}\n", *_headers_of(change, old, new)]
     if _content(old) == _content(new):
+        if len(head) > 1:  # owners, times and xattrs have no place in a patch
+            yield from head
         return
+    yield from head
     old_lines, new_lines = _lines_of(old, store), _lines_of(new, store)
     old_name = "/dev/null" if old is None else before
     new_name = "/dev/null" if new is None else after
