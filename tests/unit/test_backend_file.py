@@ -228,8 +228,9 @@ def test_url_of_memory() -> None:
 )
 def test_other_urls_are_refused(url: str, message: str) -> None:
     """A URL that names no backend is told apart, with what to give instead."""
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=message) as caught:
         open_backend(url)
+    assert "memory:name" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

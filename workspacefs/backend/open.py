@@ -14,11 +14,13 @@ from workspacefs.backend.memory import MemoryBackend
 from workspacefs.errors import UsageError
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-_FORMS: Final = "give a directory (./dir or /dir), file:///dir or memory:name"
+_FORMS: Final = "give a directory: ./dir, /dir or file:///dir"
 
 
 def open_backend(url: str) -> Backend:
-    """Return the backend of `url`: a directory, file:///dir (percent-encoded), or memory:name.
+    """Return the backend of `url`: a directory, or file:///dir (percent-encoded).
+
+    For tests also memory:name, which messages do not offer: it ends with the process.
 
     Touches neither disk nor network.
 
