@@ -57,6 +57,18 @@ def test_import_over_a_commit_says_what_it_removes(imported: Machine, tmp_path: 
     assert ": 0 added, 0 modified, 5 removed" in text
 
 
+def test_import_of_the_same_makes_no_commit(imported: Machine, tmp_path: Path) -> None:
+    """It says so, and names the head."""
+    words = ("import", imported.store, tmp_path / "src", "-m", "again")
+    newest = imported.json("log", imported.store)["commits"][0]  # type: ignore[index]
+
+    document = imported.json(*words)
+
+    assert (document["commit"], document["is_new"]) == (newest["commit"], False)
+    assert "nothing to import: main is the same as" in imported.run(*words)
+    assert len(imported.json("log", imported.store)["commits"]) == 2  # type: ignore[arg-type]
+
+
 def test_log_tells_who_when_why(imported: Machine) -> None:
     """Newest first, with provenance, metadata and counts."""
     newest, oldest = imported.json("log", imported.store)["commits"]  # type: ignore[misc]
@@ -148,6 +160,9 @@ def test_empty_workspace_is_no_error(tmp_path: Path) -> None:
 
     assert machine.json("log", machine.store)["commits"] == []
     assert machine.json("ls", machine.store)["entries"] == []
+    exported = machine.json("export", machine.store, tmp_path / "out")
+    assert (exported["commit"], exported["files"]) == (None, 0)
+    assert b"main has no commits yet" in machine.start("export", machine.store, "-").stderr
     assert machine.json("sessions", machine.store) == {"sessions": []}
     assert machine.json("sessions", "--local") == {"sessions": []}
 

@@ -108,18 +108,21 @@ def test_links_within_the_import_are_counted(workspace: Workspace, source: Path)
     assert root.subtree.totals.hardlinked == 2
 
 
-def test_unchanged_tree_imported_again_is_the_same_tree(workspace: Workspace, source: Path) -> None:
-    """Same root id, no file stored twice, nothing counted as changed."""
+def test_unchanged_tree_imported_again_makes_no_commit(workspace: Workspace, source: Path) -> None:
+    """Nothing is stored; the answer is the head."""
     make_zoo(source)
     first = load(workspace, source)
+    keys = [info.key for info in workspace.backend.iter_keys("")]
+    (source / "brief").touch()
+    (source / "brief").unlink()  # a new time of the root is no change either
 
     second = load(workspace, source)
 
-    assert second.commit.root == first.commit.root
-    assert second.commit.parents == (first.ref,)
-    assert second.written.stored_bytes < 2000
-    assert second.tree.changes.added == second.tree.changes.removed == 0
-    assert second.tree.changes.modified == 0
+    assert (first.is_new, second.is_new) == (True, False)
+    assert (second.ref, second.commit) == (first.ref, first.commit)
+    assert [info.key for info in workspace.backend.iter_keys("")] == keys
+    source.chmod(0o711)
+    assert load(workspace, source).is_new
 
 
 def test_changed_tree_keeps_ids_of_what_is_still_there(workspace: Workspace, source: Path) -> None:
@@ -355,6 +358,7 @@ def test_branch_that_moves_meanwhile_stops_the_import(workspace: Workspace, sour
     load(workspace, other)
 
     def land_another(_files: int, _bytes: int, _total: int | None) -> None:
+        (other / "new").touch()
         load(Workspace.open(workspace.url), other)
 
     with pytest.raises(MovedError, match="main moved"):
@@ -420,6 +424,9 @@ def test_missing_source_is_named(workspace: Workspace, tmp_path: Path) -> None:
     """No such directory: a clear message."""
     with pytest.raises(WorkspaceError, match=r"cannot import .*nowhere"):
         load(workspace, tmp_path / "nowhere")
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"file: it is no directory; name a directory"):
+        load(workspace, tmp_path / "file")
 
 
 def test_tree_deeper_than_a_path_may_be_long(workspace: Workspace, source: Path) -> None:

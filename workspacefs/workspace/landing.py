@@ -8,10 +8,11 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 from workspacefs.errors import MovedError
-from workspacefs.objects.commits import Commit, Provenance
+from workspacefs.objects.commits import ChangeCounts, Commit, Provenance
+from workspacefs.objects.entry import Entry
 from workspacefs.objects.refs import Ref
 from workspacefs.packs.writer import WriteSummary
-from workspacefs.refs import Moved, RefKind, Stale
+from workspacefs.refs import RefKind, Stale
 from workspacefs.workspace.base import KnownObjects
 from workspacefs.workspace.imported import ImportedTree, ImportOptions, Progress
 from workspacefs.workspace.ingest import import_tree
@@ -22,13 +23,15 @@ from workspacefs.workspace.workspace import DEFAULT_BRANCH, Workspace
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """What an import made."""
+    """What an import made, or found to be there already."""
 
     ref: Ref
+    """The branch's head now."""
     commit: Commit
     tree: ImportedTree
     written: WriteSummary
-    moved: Moved
+    is_new: bool
+    """False: the branch was the same as the source, so no commit was made."""
 
 
 def import_directory(
@@ -45,7 +48,8 @@ def import_directory(
     """Make the content of `source` the next commit of a branch; begin the branch if need be.
 
     The commit's tree is exactly the source: what the branch had besides is removed in it. Files at
-    equal paths keep their ids, known content is not stored again. Durable on return.
+    equal paths keep their ids, known content is not stored again. Durable on return. No commit is
+    made of a source that is the same as the branch.
 
     Raises:
         MovedError: The branch moved meanwhile; nothing landed.
@@ -55,7 +59,8 @@ def import_directory(
     found = workspace.refs.find(RefKind.BRANCH, branch)
     record, version = found if found is not None else (None, None)
     parent = record.ref() if record is not None else None
-    base = record.commit().root if record is not None and parent is not None else None
+    head = record.commit() if record is not None and parent is not None else None
+    base = None if head is None else head.root
     known = KnownObjects()
     with workspace.new_writer(known=known.find) as writer:
         tree = import_tree(
@@ -71,6 +76,9 @@ def import_directory(
             avoid=_store_directory(workspace.url),
             progress=progress,
         )
+        if head is not None and parent is not None and _is_same(tree, head.root):
+            writer.abort()
+            return ImportResult(parent, head, tree, WriteSummary((), 0, 0, 0, 0), is_new=False)
         commit = Commit(
             root=tree.root,
             parents=() if parent is None else (parent,),
@@ -94,7 +102,13 @@ def import_directory(
             f"branch {branch} moved while the import ran, so nothing landed; import again",
             branch=branch,
         )
-    return ImportResult(sealed.ref, commit, tree, sealed.summary, answer)
+    return ImportResult(sealed.ref, commit, tree, sealed.summary, is_new=True)
+
+
+def _is_same(tree: ImportedTree, base: Entry) -> bool:
+    """Tell whether nothing changed; times of the root, which excluded names change, are nothing."""
+    root = tree.root._replace(mtime_ns=base.mtime_ns, ctime_ns=base.ctime_ns)
+    return tree.changes == ChangeCounts() and root == base
 
 
 def _store_directory(url: str) -> Inode | None:

@@ -46,12 +46,19 @@ def open_source(source: str | bytes | os.PathLike[str], avoid: Inode | None) -> 
 
     Raises:
         WorkspaceError: It cannot be opened (kind "import.source").
-        UsageError: It is the one to avoid.
+        UsageError: It is no directory, or the one to avoid.
     """
     shown = os.fsdecode(source)
     try:
         # The root itself may be a link: the user named it.
         fd = os.open(source, DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
+    except NotADirectoryError as exc:
+        raise UsageError(
+            f"cannot import {shown}: it is no directory; name a directory, whose content is to "
+            "become the root",
+            kind="import.source",
+            path=shown,
+        ) from exc
     except OSError as exc:
         raise WorkspaceError(
             f"cannot import {shown}: {exc.strerror}; give a directory that can be read",

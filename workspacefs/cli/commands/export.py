@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import time
 from collections.abc import Mapping
 
 from workspacefs.cli.context import Context, Output, count_text, size_text, text_of
 from workspacefs.cli.parser import add_progress_flag
 from workspacefs.cli.progress import Bar
-from workspacefs.cli.revision import open_place
+from workspacefs.cli.revision import Place, open_place
 from workspacefs.errors import UsageError
+from workspacefs.objects.entry import Entry
+from workspacefs.objects.refs import Ref
 from workspacefs.workspace.export import ExportResult, export_tree
+from workspacefs.workspace.sessions import root_of
 from workspacefs.workspace.tar import export_tar
 
 EXAMPLE = """\
@@ -41,7 +46,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     if is_tar and sys.stdout.isatty():
         raise UsageError("a tar is nothing for a terminal: send it elsewhere", kind="usage.output")
     place = open_place(options.where, None, context)
-    ref, commit = place.load()
+    ref, root = _load(place)
     with Bar("export", unit="files", is_shown=options.progress) as bar:
 
         def progress(files: int, size_bytes: int, total: int | None) -> None:
@@ -49,7 +54,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
 
         if is_tar:
             result = export_tar(
-                commit.root,
+                root,
                 place.workspace.store,
                 sys.stdout.buffer,
                 keep_special=options.keep_special,
@@ -57,16 +62,18 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
             )
         else:
             result = export_tree(
-                commit.root,
+                root,
                 place.workspace.store,
                 options.target,
                 keep_special=options.keep_special,
                 progress=progress,
             )
+    if ref is None:
+        context.out.note(f"{place.rev} has no commits yet, so there is nothing in it")
     _tell(result, "" if is_tar else options.target, context.out)
     return {
         "url": place.workspace.url,
-        "commit": ref.id.hex(),
+        "commit": None if ref is None else ref.id.hex(),
         "target": options.target,
         "files": result.files,
         "dirs": result.dirs,
@@ -74,6 +81,17 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         "dropped": [{"path": text_of(path), "what": missing} for path, missing in result.dropped],
         "collisions": [text_of(path) for path in result.collisions],
     }
+
+
+def _load(place: Place) -> tuple[Ref | None, Entry]:
+    """Return commit and root; no commit and an empty root where there are none yet."""
+    if place.is_empty():
+        root = root_of(
+            place.workspace, None, created_ns=time.time_ns(), uid=os.geteuid(), gid=os.getegid()
+        )
+        return None, root
+    ref, commit = place.load()
+    return ref, commit.root
 
 
 def _tell(result: ExportResult, target: str, out: Output) -> None:

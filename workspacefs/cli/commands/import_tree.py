@@ -76,6 +76,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     _tell(result, options, time.monotonic() - began, context.out)
     return {
         **commit_document(result.ref, result.commit),
+        "is_new": result.is_new,
         "branch": options.branch,
         "url": workspace.url,
         "dirs": result.tree.dirs,
@@ -89,6 +90,24 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
 
 
 def _tell(result: ImportResult, options: argparse.Namespace, seconds: float, out: Output) -> None:
+    tree = result.tree
+    if result.is_new:
+        _tell_commit(result, options, seconds, out)
+    else:
+        out.line(f"nothing to import: {options.branch} is the same as {options.directory}")
+    if tree.excluded:
+        out.line(f"left out by rules: {count_text(tree.excluded, 'name')}")
+    for path, reason in tree.skipped[:_NAMED_MAX]:
+        out.note(f"skipped {text_of(path)}: {reason}")
+    if len(tree.skipped) > _NAMED_MAX:
+        out.note(f"skipped {len(tree.skipped) - _NAMED_MAX:,} more (--json names them all)")
+    for path in tree.unsteady[:_NAMED_MAX]:
+        out.note(f"changed while it was read: {text_of(path)}")
+
+
+def _tell_commit(
+    result: ImportResult, options: argparse.Namespace, seconds: float, out: Output
+) -> None:
     tree = result.tree
     out.line(
         f"commit {short_id(result.ref.id.hex())} on {options.branch}: "
@@ -105,11 +124,3 @@ def _tell(result: ImportResult, options: argparse.Namespace, seconds: float, out
         )
     else:
         out.note(f"next: workspacefs mount {options.url} MOUNTPOINT --mkdir")
-    if tree.excluded:
-        out.line(f"left out by rules: {count_text(tree.excluded, 'name')}")
-    for path, reason in tree.skipped[:_NAMED_MAX]:
-        out.note(f"skipped {text_of(path)}: {reason}")
-    if len(tree.skipped) > _NAMED_MAX:
-        out.note(f"skipped {len(tree.skipped) - _NAMED_MAX:,} more (--json names them all)")
-    for path in tree.unsteady[:_NAMED_MAX]:
-        out.note(f"changed while it was read: {text_of(path)}")
