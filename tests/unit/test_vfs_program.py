@@ -1,0 +1,239 @@
+"""Random operations without a mount: memory says what the rows say, after success and failure.
+
+The store has nothing at hand when an operation begins, so every operation is started over at every
+place where it can be; and the layer fails for want of space now and then.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.unit.vfs_session import Session
+from workspacefs.errors import NoSpaceError
+from workspacefs.layers.layer import Layer
+from workspacefs_daemon.vfs.inode import Inode
+from workspacefs_daemon.vfs.overlay import Overlay
+from workspacefs_daemon.vfs.refusal import Refusal
+from workspacefs_daemon.vfs.residency import NotResident, Resident
+
+DIRECTORY, FILE = 0o040755, 0o100644
+NAMES = tuple("abcdef")
+SIZES = (0, 1, 300, 70_000, 262_144, 300_000)
+
+
+class Full:
+    """Makes every layer fail at the n-th change from now."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = -1
+        commit_rows = Layer.commit_rows
+
+        def fails(layer: Layer, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
+            if self.left == 0:
+                self.left = -1
+                raise NoSpaceError("full")
+            self.left -= 1
+            commit_rows(layer, rows)
+
+        monkeypatch.setattr(Layer, "commit_rows", fails)
+
+
+def facts_of(inode: Inode) -> tuple[object, ...]:
+    return (
+        inode.file_id, inode.mode, inode.uid, inode.size_bytes, inode.mtime_ns, inode.ctime_ns,
+        inode.nlink, inode.xattrs,
+    )  # fmt: skip
+
+
+def seen(session: Session, overlay: Overlay) -> dict[bytes, tuple[object, ...]]:
+    """Return everything that an overlay shows, by path."""
+    found: dict[bytes, tuple[object, ...]] = {b"": facts_of(overlay.root)}
+    stack = [(b"", overlay.root)]
+    while stack:
+        prefix, directory = stack.pop()
+        listed = session.run(
+            lambda: overlay.list_after(directory, b"", 1000)  # noqa: B023
+        )
+        for name, child in listed:
+            path = prefix + name
+            found[path] = facts_of(child)
+            if child.is_dir:
+                stack.append((path + b"/", child))
+            else:
+                found[path] += (session.read(child),)
+    return found
+
+
+def as_rows_say(session: Session) -> dict[bytes, tuple[object, ...]]:
+    """Return what a process would see that begins now."""
+    resident = Resident(session.workspace.store, is_local=True)
+    fresh = Overlay(session.root_entry, live=session.live, frozen=session.frozen, resident=resident)
+    return seen(session, fresh)
+
+
+class Program:
+    """Operations chosen by a seeded generator."""
+
+    def __init__(self, session: Session, rng: random.Random) -> None:
+        self.session = session
+        self.rng = rng
+        self.held: list[Inode] = []
+
+    def known(self, *, is_dir: bool) -> Inode | None:
+        """Walk down to some inode, as the kernel does, and hold it."""
+        overlay = self.session.overlay
+        inode = overlay.root
+        best = inode if is_dir else None
+        for _ in range(4):
+            listed = self.session.run(
+                lambda: overlay.list_after(inode, b"", 1000)  # noqa: B023
+            )
+            if not listed:
+                break
+            _, child = self.rng.choice(listed)
+            overlay.remember(child)
+            self.held.append(child)
+            if child.is_dir == is_dir and self.rng.random() < 0.7:
+                best = child
+            if not child.is_dir:
+                break
+            inode = child
+        return best
+
+    def step(self) -> None:
+        """Do one operation."""
+        fs, rng = self.session.fs, self.rng
+        name, other = (rng.choice(NAMES).encode() for _ in range(2))
+        first, second = self.known(is_dir=True), self.known(is_dir=True)
+        file = self.known(is_dir=False)
+        assert first is not None
+        assert second is not None
+        size, offset = rng.choice(SIZES), rng.choice((0, 5, 65_536, 300_000))
+        calls: list[Callable[[], object]] = [
+            lambda: fs.namespace.create(first, name, FILE, 1, 1),
+            lambda: fs.namespace.create(first, name, DIRECTORY, 1, 1),
+            lambda: fs.unlink(first, name),
+            lambda: fs.namespace.rmdir(first, name),
+        ]
+        if not self.is_below(second, first, name):
+            calls += [lambda: fs.rename(first, name, second, other, rng.choice((0, 0, 1)))] * 2
+        if first is second:
+            calls += [lambda: fs.rename(first, name, second, other, 2)]
+        if file is not None:
+            calls += [
+                lambda: fs.files.write(file, offset, rng.randbytes(size)),
+                lambda: fs.files.write(file, offset, b"xyz"),
+                lambda: fs.files.resize(file, size),
+                lambda: fs.namespace.link(file, second, other),
+                lambda: fs.files.set_xattr(file, b"user.k", b"v" * rng.randrange(9)),
+                lambda: fs.files.set_attributes(file, mode=rng.choice((0o600, 0o755))),
+            ]
+        self.session.run(rng.choice(calls))
+
+    def is_below(self, directory: Inode, parent: Inode, name: bytes) -> bool:
+        """Tell whether a move would put a directory into itself; the kernel refuses that."""
+        overlay = self.session.overlay
+        moved = self.session.run(lambda: overlay.find_child(parent, name))
+        at: Inode | None = directory
+        while at is not None and moved is not None:
+            if at.file_id == moved.file_id:
+                return True
+            at = at.parent
+        return False
+
+    def forget_some(self) -> None:
+        """Let go of some inodes, as the kernel does under memory pressure: children first."""
+        for inode in reversed(self.held):
+            self.session.fs.forget(inode.file_id, 1)
+        self.held = []
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    """A session whose store is far away."""
+    made = Session(tmp_path, is_local=False)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_memory_and_rows_say_the_same(
+    session: Session, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """After every operation, done or failed, a process that begins now would see the same."""
+    full = Full(monkeypatch)
+    rng = random.Random(seed)
+    program = Program(session, rng)
+    failures = refusals = 0
+    for number in range(150):
+        before = as_rows_say(session)
+        session.store.forget_all()
+        full.left = rng.choice((-1, -1, 0))
+        try:
+            program.step()
+        except NoSpaceError:
+            failures += 1
+            overwritten = {path: facts[:-1] for path, facts in as_rows_say(session).items()}
+            assert overwritten == {path: facts[:-1] for path, facts in before.items()}
+        except Refusal:
+            refusals += 1
+        full.left = -1
+
+        assert seen(session, session.overlay) == as_rows_say(session), f"seed {seed}, {number}"
+        for inode in session.overlay.inodes.values():
+            assert inode.parent is None or (
+                session.overlay.inodes.get(inode.parent.file_id) is inode.parent
+            )
+        if rng.random() < 0.2:
+            program.forget_some()
+            assert set(session.overlay.inodes) == {1}, "inodes that nobody holds"
+        if rng.random() < 0.05:
+            session.freeze()
+            program.held = []
+        if rng.random() < 0.05:
+            shown = {path: facts[1:4] + facts[6:] for path, facts in as_rows_say(session).items()}
+            session.commit()
+            program.held = []
+            after = {path: facts[1:4] + facts[6:] for path, facts in as_rows_say(session).items()}
+            assert after == shown
+            assert session.status() == {}
+    assert failures > 10
+    assert refusals > 10
+    assert session.store.loads > 10
+
+
+def test_operations_that_must_load_change_nothing_before(session: Session) -> None:
+    """Whatever says that something is missing leaves everything as it was."""
+    session.make("d", kind=DIRECTORY)
+    for number in range(4):
+        session.make(f"d/f{number}", bytes([number]) * 400_000)
+    session.commit()
+    directory, file, other = session.at("d"), session.at("d/f1"), session.at("d/f0")
+    calls: list[Callable[[], object]] = [
+        lambda: session.fs.files.write(file, 70_000, b"x"),
+        lambda: session.fs.files.resize(other, 100_000),
+        lambda: session.fs.namespace.create(directory, b"new", FILE, 0, 0),
+        lambda: session.fs.unlink(directory, b"f2"),
+        lambda: session.fs.rename(directory, b"f3", session.overlay.root, b"g", 0),
+    ]
+    for call in calls:
+        session.store.forget_all()
+        waits = 0
+        while True:
+            rows = dict(session.live.snapshot().iter_rows())
+            facts = facts_of(file), facts_of(directory)
+            try:
+                call()
+            except NotResident as missing:
+                waits += 1
+                now = dict(session.live.snapshot().iter_rows())
+                assert now == rows
+                assert (facts_of(file), facts_of(directory)) == facts
+                missing.load()
+            else:
+                break
+        assert waits
