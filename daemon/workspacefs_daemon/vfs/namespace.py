@@ -169,7 +169,7 @@ class Namespace:
         elif flags:
             raise Refusal(errno.EINVAL)
         if target is not None:
-            if target is inode:
+            if target.file_id == inode.file_id:
                 return None  # two names of one file: nothing is to be done (rename(2))
             self._check_replaceable(inode, target)
         hides = self._overlay.exists_below(parent, name)
@@ -206,7 +206,7 @@ class Namespace:
         new_name: bytes,
         target: Inode,
     ) -> None:
-        if target is inode:
+        if target.file_id == inode.file_id:
             return
         now = self._services.now_ns()
         with Step(live) as step:
