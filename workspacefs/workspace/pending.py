@@ -123,6 +123,28 @@ class Pending:
             found.append((name, PendingFile(file_id, row, base), base))
         return found
 
+    def names_over(
+        self, directory: PendingFile, other: Entry
+    ) -> list[tuple[bytes, PendingFile | None, Entry | None]]:
+        """Return (name, file or None, entry of `other` or None) of every name in a directory, or in
+        the base directory `other` that it stands in the place of.
+        """
+        shown: dict[bytes, PendingFile | None] = {
+            entry.name: PendingFile(
+                entry.file_id, self.find_row(entry.file_id) or _row_of(entry), entry
+            )
+            for entry in iter_entries(directory.subtree, self.source)
+        }
+        for name, file, _ in self.changed_names(directory):
+            if file is not None and file.row is None and file.base is not None:
+                file = PendingFile(file.file_id, _row_of(file.base), file.base)
+            shown[name] = file
+        before = {entry.name: entry for entry in iter_entries(other.subtree, self.source)}
+        return [
+            (name, shown.get(name), before.get(name))
+            for name in sorted(shown.keys() | before.keys())
+        ]
+
     def read(self, row: InodeRow, file_id: FileId, offset: int, length: int) -> bytes:
         """Return exactly `length` bytes of a regular file."""
         return read_body(self._content(row, file_id), offset, length, self.source)
@@ -191,6 +213,18 @@ class Pending:
 
     def _content(self, row: InodeRow, file_id: FileId) -> BodyContent:
         return content_from_desc(row.content, file_id, self._layers)
+
+
+def _row_of(entry: Entry) -> InodeRow:
+    return InodeRow(
+        *entry[1:5],
+        entry.mtime_ns,
+        entry.ctime_ns,
+        entry.mtime_ns,
+        entry.nlink,
+        entry.content,
+        entry.xattrs,
+    )
 
 
 def entries_in(root: Entry, pending: Pending) -> dict[FileId, Entry]:

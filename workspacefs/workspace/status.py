@@ -11,7 +11,7 @@ from workspacefs.layers.rows import InodeRow
 from workspacefs.objects.entry import Chunks, Content, Entry, Subtree
 from workspacefs.objects.refs import ChunkRef, Ref
 from workspacefs.trees.nodes import NodeSource
-from workspacefs.trees.walk import walk
+from workspacefs.trees.walk import iter_entries, walk
 from workspacefs.workspace.changes import ChangeKind, PathChange
 from workspacefs.workspace.content import read_content
 from workspacefs.workspace.pending import Pending, PendingFile
@@ -85,7 +85,15 @@ def _iter_raw(pending: Pending) -> Iterator[PendingChange]:
         if kind is not None:
             yield PendingChange(path, kind, base, file)
         if file.is_dir:
-            stack.append((path + b"/", iter(pending.changed_names(file))))
+            below = (
+                pending.names_over(file, base)
+                if base is not None and base.is_dir and base.file_id != file.file_id
+                else pending.changed_names(file)
+            )
+            stack.append((path + b"/", iter(below)))
+        elif base is not None and base.is_dir:
+            for entry in iter_entries(base.subtree, pending.source):
+                yield PendingChange(path + b"/" + entry.name, ChangeKind.REMOVED, entry, None)
 
 
 def _kind_of(pending: Pending, file: PendingFile, base: Entry | None) -> ChangeKind | None:
@@ -97,8 +105,6 @@ def _kind_of(pending: Pending, file: PendingFile, base: Entry | None) -> ChangeK
     if (row.mode ^ base.mode) & _TYPE_MASK:
         return ChangeKind.TYPE
     if isinstance(row.content, Subtree):
-        if file.file_id != base.file_id:
-            return ChangeKind.MODIFIED
         # Times of a directory change with what is in it, which is told by itself.
         is_same = (row.mode, row.uid, row.gid, row.xattrs) == (
             base.mode, base.uid, base.gid, base.xattrs,

@@ -1,0 +1,78 @@
+"""What a status says of names that lead to other files than before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.vfs_session import Session
+
+DIRECTORY = 0o040755
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    """A session over d/a, d/b, d/sub/c, e/a and f."""
+    made = Session(tmp_path)
+    for name in ("d", "d/sub", "e"):
+        made.make(name, kind=DIRECTORY)
+    for name in ("d/a", "d/b", "d/sub/c", "e/a", "f"):
+        made.make(name, b"same" if name.endswith("a") else name.encode())
+    made.commit()
+    yield made
+    made.close()
+
+
+def remove(session: Session, path: str) -> None:
+    """Remove a directory and all in it."""
+    parent, _, name = path.rpartition("/")
+    for child in session.names(session.at(path)):
+        below = f"{path}/{child.decode()}"
+        if session.at(below).is_dir:
+            remove(session, below)
+        else:
+            session.fs.unlink(session.at(path), child)
+    session.fs.namespace.rmdir(session.at(parent), name.encode())
+
+
+def test_directory_made_anew_is_compared_by_path(session: Session) -> None:
+    """rm -r and mkdir of one name: what is missing is deleted, what is equal is no change."""
+    remove(session, "d")
+    session.make("d", kind=DIRECTORY)
+    session.make("d/b", b"other")
+    session.make("d/new", b"new")
+
+    status = session.status()
+
+    assert status == {
+        "d/a": "REMOVED", "d/b": "MODIFIED", "d/new": "ADDED", "d/sub": "REMOVED",
+    }  # fmt: skip
+
+
+def test_directory_in_the_place_of_a_file_and_the_other_way_round(session: Session) -> None:
+    """Both are changes of kind; what was in the directory is deleted."""
+    session.fs.unlink(session.at(""), b"f")
+    session.make("f", kind=DIRECTORY)
+    session.make("f/x", b"x")
+    remove(session, "e")
+    session.make("e", b"file")
+
+    status = session.status()
+
+    assert status == {"e": "TYPE", "e/a": "REMOVED", "f": "TYPE", "f/x": "ADDED"}
+
+
+def test_exchanged_directories_are_compared_by_path(session: Session) -> None:
+    """Exchanging two directories changes what stands under each path."""
+    root = session.at("")
+    session.fs.rename(root, b"d", root, b"e", 2)
+
+    status = session.status()
+
+    assert status == {
+        "d/a": "ATTRIBUTES", "e/a": "ATTRIBUTES", "e/b": "RENAMED", "e/sub": "RENAMED",
+    }  # fmt: skip
+    session.commit()
+    assert session.status() == {}
