@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from workspacefs.errors import NoSpaceError
 from workspacefs.layers.journal import Journal, PendingSync, recover
@@ -44,7 +45,8 @@ class Layers:
         self.written: list[int] = []
         self.gate = threading.Event()
         self.gate.set()
-        self.durability = Durability(Blocking())
+        self.blocking = Blocking()
+        self.durability = Durability(self.blocking)
         self.layers: list[Layer] = []
         self.journals: list[SlowJournal] = []
         for number in range(2):
@@ -104,3 +106,37 @@ def test_sync_after_one_that_failed_takes_everything_again(layers: Layers) -> No
 
     assert layers.written == [0, 1]
     assert not any(layer.is_dirty for layer in layers.layers)
+
+
+def test_burying_many_bodies_does_not_stop_the_loop(
+    layers: Layers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Space is freed on the thread of the sync: requests go on meanwhile."""
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(
+        Layer, "bury", lambda self, doomed: threads.append(threading.current_thread())
+    )
+
+    trio.run(layers.durability.sync)
+
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads
+
+
+def test_sync_that_waits_for_another_lets_requests_be_read(layers: Layers) -> None:
+    """Whoever waits for the lock says so first: the reader of requests may be that task."""
+    layers.gate.clear()
+    suspended: list[str] = []
+
+    async def both() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(layers.durability.sync)
+            await trio.to_thread.run_sync(layers.journals[0].has_begun.wait)
+            suspended.clear()
+            nursery.start_soon(layers.durability.sync)
+            await trio.testing.wait_all_tasks_blocked()
+            assert suspended == ["now"]
+            layers.gate.set()
+
+    layers.blocking.on_suspend = lambda: suspended.append("now")
+    trio.run(both)

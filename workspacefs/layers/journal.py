@@ -78,8 +78,8 @@ class Journal:
     def write(self, pending: PendingSync) -> None:
         """Put a pending sync on disk. On return it survives power loss.
 
-        The caller then has the layer bury `pending.doomed`, on the layer's thread; until then it
-        buries nothing else, and does not close the layer.
+        The caller then has the layer bury `pending.doomed`; until then it buries nothing else, and
+        does not close the layer.
 
         Raises:
             NoSpaceError: The disk is full; `pending` must be given back (restore()).

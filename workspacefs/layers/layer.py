@@ -247,7 +247,8 @@ class Layer:
 
     def bury(self, doomed: list[FileId | tuple[int, int]]) -> None:
         """Free the space of bodies whose end is durable; see `doomed`. While there are readers it
-        only takes note.
+        only takes note. On one thread at a time, whichever: no row that can be read from now on
+        names them.
         """
         self._to_bury += doomed
         if self.readers:

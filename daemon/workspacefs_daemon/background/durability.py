@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import trio
 
 from workspacefs.errors import NoSpaceError, WorkspaceError
-from workspacefs.layers.journal import Journal
+from workspacefs.layers.journal import Journal, PendingSync
 from workspacefs.layers.layer import Layer
 from workspacefs_daemon.background.hops import Blocking
 
@@ -45,6 +46,7 @@ class Durability:
             NoSpaceError: The disk is full; nothing is lost, and the next sync tries again.
         """
         wanted = self._begun + 1
+        self._blocking.on_suspend()  # the lock may be a wait, and a long one
         async with self._running:
             if self._done >= wanted:
                 return  # one that began after our call has ended
@@ -72,12 +74,11 @@ class Durability:
         # The eldest first: rows of a layer speak of those beneath, and power may fail between.
         for at, (layer, journal, pending) in enumerate(pendings):
             try:
-                await self._blocking.sync(lambda j=journal, p=pending: j.write(p))  # type: ignore[misc]
+                await self._blocking.sync(partial(_write, layer, journal, pending))
             except BaseException:
                 for _, other, left in pendings[at:]:
                     other.restore(left)
                 raise
-            layer.bury(pending.doomed)
 
     async def run(self) -> None:
         """Sync every SYNC_PERIOD_S while there is something to sync; runs until cancelled."""
@@ -93,3 +94,9 @@ class Durability:
             except WorkspaceError as exc:
                 # Every fsync says so too; to end here would take the files away as well.
                 log.error("durability.failed", extra={"kind": exc.kind, "reason": str(exc)})  # noqa: TRY400
+
+
+def _write(layer: Layer, journal: Journal, pending: PendingSync) -> None:
+    journal.write(pending)
+    # Here too, as it takes a second for the files of a large directory that was removed.
+    layer.bury(pending.doomed)
