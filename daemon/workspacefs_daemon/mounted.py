@@ -101,7 +101,8 @@ class Mounted:
     def has_changes(self) -> bool:
         """Tell whether any layer has a row that could be a change."""
         return any(
-            layer.has_rows(b"I") or layer.has_rows(b"D") for layer in self.overlay.layers.values()
+            layer.rows.has_rows(b"I") or layer.rows.has_rows(b"D")
+            for layer in self.overlay.layers.values()
         )
 
     @contextmanager
@@ -204,7 +205,7 @@ class Mounted:
         # before the record tells of that.
         if self._record.sealing is None:
             await self.durability.sync()
-        elif live.has_rows(b"I"):
+        elif live.rows.has_rows(b"I"):
             await self.durability.sync_layer(live)
         local = self._local
         record = replace(

@@ -275,3 +275,25 @@ def test_read_only_view_of_the_past(mount: Mount, machine: Machine) -> None:
     assert (past.path / "f").read_text() == "old"
     with pytest.raises(OSError, match="Read-only"):
         (past.path / "f").write_text("x")
+
+
+def test_holes_of_a_huge_file_are_not_read_by_a_commit(mount: Mount, machine: Machine) -> None:
+    """A file of 1 TiB with three bytes in it is committed by looking for its data; reading it all
+    would take hours, and this test its time limit.
+    """
+    marks = {0: b"a", (1 << 39) + 12_345: b"b", (1 << 40) - 1: b"c"}
+    with (mount.path / "huge").open("wb") as file:
+        for offset, data in marks.items():
+            file.seek(offset)
+            file.write(data)
+
+    mount.commit("huge", "--into", "main")
+
+    other = machine.mount("other", session="other")
+    assert (other.path / "huge").stat().st_size == 1 << 40
+    with (other.path / "huge").open("rb", buffering=0) as file:
+        for offset, data in marks.items():
+            file.seek(offset)
+            assert file.read(1) == data
+        file.seek(1 << 38)
+        assert file.read(100_000) == bytes(100_000)

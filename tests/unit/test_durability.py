@@ -59,7 +59,7 @@ class Layers:
 
     def change(self) -> None:
         for layer in self.layers:
-            layer.commit_rows([(b"k", b"v")])
+            layer.rows.commit([(b"k", b"v")])
 
 
 @pytest.fixture

@@ -11,14 +11,11 @@ from hypothesis import strategies as st
 from workspacefs.ids import FileId, chunk_id_of
 from workspacefs.layers.bodies import (
     BodyContent,
-    Change,
     OwnFile,
     Run,
     content_from_desc,
     content_to_desc,
     read_body,
-    resize_body,
-    write_body,
 )
 from workspacefs.layers.layer import Layer
 from workspacefs.layers.rows import (
@@ -28,6 +25,7 @@ from workspacefs.layers.rows import (
     encode_inode,
     inode_key,
 )
+from workspacefs.layers.writing import Change, resize_body, write_body
 from workspacefs.objects.entry import Chunks, LongContent
 from workspacefs.objects.refs import ChunkRef, Ref
 
@@ -82,10 +80,7 @@ class Subject:
         row = encode_inode(
             InodeRow(0o100644, 0, 0, self.size, 0, 0, 0, 1, content_to_desc(self.content), ())
         )
-        with self.live.begin() as txn:
-            txn.put(inode_key(FILE_ID), row)
-            for key, value in rows:
-                txn.put(key, value)
+        self.live.rows.commit([(inode_key(FILE_ID), row), *rows])
 
     def apply(self, change: Change) -> None:
         self.content = change.content
@@ -93,7 +88,7 @@ class Subject:
         if isinstance(change.content, OwnFile):
             change.content.copied.update(change.groups)
             if change.cut_to is not None:
-                self.live.truncate_own(FILE_ID, change.cut_to)
+                self.live.own.truncate(FILE_ID, change.cut_to)
         if change.dead is not None:
             self.live.bury([(change.dead.offset, change.dead.capacity_bytes)])
 
@@ -116,7 +111,7 @@ class Subject:
 
     def write_elsewhere(self, size: int) -> None:
         """Put another file's run behind ours, so that ours cannot grow in place."""
-        self.live.append_run(b"\xee" * size)
+        self.live.segment.append(b"\xee" * size)
 
     def freeze(self) -> None:
         number = max(self.layers) + 1
@@ -127,7 +122,7 @@ class Subject:
             layer.close()
         self.layers = {n: Layer(self.directory / str(n), number=n) for n in self.layers}
         for number in sorted(self.layers, reverse=True):
-            value = self.layers[number].get(inode_key(FILE_ID))
+            value = self.layers[number].rows.get(inode_key(FILE_ID))
             if value is not None:
                 row = decode_inode(value)
                 self.size = row.size_bytes
@@ -230,7 +225,7 @@ def test_small_change_of_a_large_base_file_copies_blocks_not_the_file(tmp_path: 
     subject.write(25_000_000, b"!")
 
     assert isinstance(subject.content, OwnFile)
-    assert subject.live.own_blocks(FILE_ID) * 512 <= 2 * BLOCK_BYTES
+    assert subject.live.own.blocks(FILE_ID) * 512 <= 2 * BLOCK_BYTES
     subject.check()
     subject.close()
 
@@ -243,7 +238,7 @@ def test_growing_small_files_do_not_fill_the_segment(tmp_path: Path) -> None:
         subject.write_elsewhere(100)
 
     assert isinstance(subject.content, Run)
-    assert subject.live.segment_end < 10 * subject.size
+    assert subject.live.segment.end < 10 * subject.size
     subject.check()
     subject.close()
 

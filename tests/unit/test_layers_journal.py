@@ -25,14 +25,11 @@ def opened(directory: Path, boot: str = FIRST_BOOT) -> tuple[Layer, Journal, boo
 
 
 def put(layer: Layer, **rows: bytes) -> None:
-    with layer.begin() as txn:
-        for key, value in rows.items():
-            txn.put(key.encode(), value)
+    layer.rows.commit([(key.encode(), value) for key, value in rows.items()])
 
 
 def delete(layer: Layer, key: str) -> None:
-    with layer.begin() as txn:
-        txn.delete(key.encode())
+    layer.rows.commit([(key.encode(), None)])
 
 
 def sync(layer: Layer, journal: Journal) -> None:
@@ -143,9 +140,7 @@ def test_a_sync_of_many_batches_is_one_step(tmp_path: Path) -> None:
     layer, journal, _ = opened(tmp_path / "l")
     put(layer, first=b"1")
     sync(layer, journal)
-    with layer.begin() as txn:
-        for number in range(50_000):
-            txn.put(b"k%06d" % number, b"v")
+    layer.rows.commit([(b"k%06d" % number, b"v") for number in range(50_000)])
     sync(layer, journal)
     cut_power(tmp_path / "l", layer, journal)
     size = (tmp_path / "l/journal").stat().st_size
@@ -160,16 +155,16 @@ def test_a_sync_of_many_batches_is_one_step(tmp_path: Path) -> None:
 def test_bodies_are_buried_only_when_their_end_is_durable(tmp_path: Path) -> None:
     """An own file that was given up is there until a sync: power loss may bring its row back."""
     layer, journal, _ = opened(tmp_path / "l")
-    layer.create_own(FileId(7))
+    layer.own.create(FileId(7))
     put(layer, a=b"names file 7")
     sync(layer, journal)
     delete(layer, "a")
     layer.doomed.append(FileId(7))
-    assert layer.own_path(FileId(7)).exists()
+    assert layer.own.path(FileId(7)).exists()
 
     sync(layer, journal)
 
-    assert not layer.own_path(FileId(7)).exists()
+    assert not layer.own.path(FileId(7)).exists()
     layer.close()
 
 
@@ -207,9 +202,9 @@ def test_rewriting_keeps_every_row_and_shrinks_the_journal(
 def test_sync_that_failed_gives_back_bodies_too(tmp_path: Path) -> None:
     """What a failed sync did not put on disk, own files among it, the next one takes again."""
     layer, journal, _ = opened(tmp_path / "l")
-    layer.create_own(FileId(7))
-    layer.write_own(FileId(7), b"x", 0)
-    layer.append_run(b"y")
+    layer.own.create(FileId(7))
+    layer.own.write(FileId(7), b"x", 0)
+    layer.segment.append(b"y")
     put(layer, a=b"1")
 
     pending = journal.prepare()
@@ -228,7 +223,7 @@ def test_more_own_files_than_a_process_may_open_are_synced(tmp_path: Path) -> No
     """A sync needs one descriptor, however many files were written."""
     layer, journal, _ = opened(tmp_path / "l")
     for number in range(1, 400):
-        layer.create_own(FileId(number))
+        layer.own.create(FileId(number))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = len(os.listdir("/proc/self/fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (used + 20, hard))
@@ -292,17 +287,17 @@ def test_torn_end_of_a_journal_is_told_and_cut_off(tmp_path: Path) -> None:
 def test_bodies_are_not_buried_while_someone_reads(tmp_path: Path) -> None:
     """A view of the rows finds every body that they name, whatever is removed and synced."""
     layer, journal, _ = opened(tmp_path / "l")
-    offset = layer.append_run(b"r" * 8192)
-    layer.create_own(FileId(7))
-    layer.write_own(FileId(7), b"own", 0)
+    offset = layer.segment.append(b"r" * 8192)
+    layer.own.create(FileId(7))
+    layer.own.write(FileId(7), b"own", 0)
     layer.readers += 1
     layer.doomed += [(offset, 8192), FileId(7)]
 
     sync(layer, journal)
 
-    assert layer.read_segment(offset, 8192) == b"r" * 8192
-    assert layer.read_own(FileId(7), 0, 10) == b"own"
+    assert layer.segment.read(offset, 8192) == b"r" * 8192
+    assert layer.own.read(FileId(7), 0, 10) == b"own"
     layer.readers -= 1
     layer.bury([])
-    assert not layer.own_path(FileId(7)).exists()
+    assert not layer.own.path(FileId(7)).exists()
     layer.close()

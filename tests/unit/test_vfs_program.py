@@ -14,7 +14,7 @@ import pytest
 
 from tests.unit.vfs_session import Session
 from workspacefs.errors import NoSpaceError
-from workspacefs.layers.layer import Layer
+from workspacefs.layers.database import Database
 from workspacefs_daemon.vfs.inode import Inode
 from workspacefs_daemon.vfs.overlay import Overlay
 from workspacefs_daemon.vfs.refusal import Refusal
@@ -30,16 +30,16 @@ class Full:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = -1
-        commit_rows = Layer.commit_rows
+        commit = Database.commit
 
-        def fails(layer: Layer, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
+        def fails(database: Database, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
             if self.left == 0:
                 self.left = -1
                 raise NoSpaceError("full")
             self.left -= 1
-            commit_rows(layer, rows)
+            commit(database, rows)
 
-        monkeypatch.setattr(Layer, "commit_rows", fails)
+        monkeypatch.setattr(Database, "commit", fails)
 
 
 def facts_of(inode: Inode) -> tuple[object, ...]:

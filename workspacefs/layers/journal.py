@@ -32,7 +32,9 @@ import xxhash
 
 from workspacefs.errors import IntegrityError
 from workspacefs.ids import FileId
-from workspacefs.layers.layer import Layer, Snapshot, from_os_error
+from workspacefs.layers.database import MAP_BYTES, Snapshot
+from workspacefs.layers.disk import from_os_error
+from workspacefs.layers.layer import Layer
 
 _MAGIC: Final = b"WSJRNL1\n"
 _BATCH = struct.Struct("<IIQ")
@@ -63,15 +65,15 @@ class Journal:
         layer = self._layer
         pending = PendingSync(
             snapshot=layer.snapshot(),
-            keys=layer.dirty_keys,
-            files=layer.dirty_files,
-            segment_is_dirty=layer.segment_is_dirty,
-            names_are_dirty=layer.names_are_dirty,
+            keys=layer.rows.dirty_keys,
+            files=layer.own.dirty,
+            segment_is_dirty=layer.segment.is_dirty,
+            names_are_dirty=layer.own.names_are_dirty,
             doomed=layer.doomed,
         )
-        layer.dirty_keys = set()
-        layer.dirty_files = set()
-        layer.segment_is_dirty = layer.names_are_dirty = False
+        layer.rows.dirty_keys = set()
+        layer.own.dirty = set()
+        layer.segment.is_dirty = layer.own.names_are_dirty = False
         layer.doomed = []
         return pending
 
@@ -110,11 +112,11 @@ class Journal:
         if pending.is_restored:
             return
         pending.is_restored = True
-        self._layer.dirty_keys |= pending.keys
-        self._layer.dirty_files |= pending.files
+        self._layer.rows.dirty_keys |= pending.keys
+        self._layer.own.dirty |= pending.files
         self._layer.doomed = pending.doomed + self._layer.doomed
-        self._layer.segment_is_dirty |= pending.segment_is_dirty
-        self._layer.names_are_dirty |= pending.names_are_dirty
+        self._layer.segment.is_dirty |= pending.segment_is_dirty
+        self._layer.own.names_are_dirty |= pending.names_are_dirty
 
     def close(self) -> None:
         """Close the file; nothing is synced."""
@@ -123,10 +125,10 @@ class Journal:
     def _sync_bodies(self, pending: PendingSync) -> None:
         layer = self._layer
         if pending.segment_is_dirty:
-            os.fdatasync(layer.segment_fd)
+            os.fdatasync(layer.segment.fd)
         for file_id in pending.files:
             # One at a time: a program may write more files than a process may have open.
-            fd = layer.dup_own(file_id)
+            fd = layer.own.dup(file_id)
             try:
                 os.fdatasync(fd)
             finally:
@@ -261,7 +263,7 @@ def _rebuild(directory: Path, journal: Path) -> int:
             )
         for name in ("data.mdb", "lock.mdb"):
             (directory / name).unlink(missing_ok=True)
-        env = lmdb.open(str(directory), map_size=64 << 30, sync=False, mode=0o600)
+        env = lmdb.open(str(directory), map_size=MAP_BYTES, sync=False, mode=0o600)
         for _, payloads in _iter_syncs(file.fileno()):
             with env.begin(write=True) as txn:
                 for payload in payloads:
@@ -282,7 +284,7 @@ def _replay(txn: lmdb.Transaction, flat: list[bytes | None]) -> None:
 
 def mark_clean(layer: Layer) -> None:
     """Sync the database itself, so that the layer stands on any boot; call after the last write."""
-    layer.sync_database()
+    layer.rows.sync()
     _write_mark(layer.directory / "boot", _CLEAN)
 
 

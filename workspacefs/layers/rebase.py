@@ -36,19 +36,21 @@ def rebase_rows(
     """
     after = b"I"
     while True:
-        keys = live.keys_after(after, b"I", _SLICE_ROWS)
+        keys = live.rows.keys_after(after, b"I", _SLICE_ROWS)
         if not keys:
             return
         # No other change may come between reading the rows and writing them.
-        with live.begin() as txn:
-            for key in keys:
-                value = txn.get(key)
-                assert value is not None
-                row = decode_inode(value)
-                file_id = FileId(int.from_bytes(key[1:], "big"))
-                content = _rebased_desc(row.content, entries.get(file_id), sealed)
-                if content is not row.content:
-                    txn.put(key, encode_inode(row._replace(content=content)))
+        changed: list[tuple[bytes, bytes | None]] = []
+        for key in keys:
+            value = live.rows.get(key)
+            assert value is not None
+            row = decode_inode(value)
+            file_id = FileId(int.from_bytes(key[1:], "big"))
+            content = _rebased_desc(row.content, entries.get(file_id), sealed)
+            if content is not row.content:
+                changed.append((key, encode_inode(row._replace(content=content))))
+        if changed:
+            live.rows.commit(changed)
         after = keys[-1]
         yield
 

@@ -24,8 +24,8 @@ from blake3 import blake3
 
 from workspacefs.errors import BusyError, IntegrityError, RefusedError
 from workspacefs.ids import CommitId, PackId
+from workspacefs.layers.disk import from_os_error
 from workspacefs.layers.journal import sync_directory
-from workspacefs.layers.layer import from_os_error
 from workspacefs.objects.refs import Locator, Ref
 
 _FORMAT: Final = 1

@@ -20,7 +20,8 @@ from workspacefs.layers.bodies import (
     content_from_desc,
     read_body,
 )
-from workspacefs.layers.layer import Layer, Snapshot
+from workspacefs.layers.database import Snapshot
+from workspacefs.layers.layer import Layer
 from workspacefs.layers.rows import InodeRow, OwnFileDesc, RunDesc, decode_inode, inode_key
 from workspacefs.objects.entry import Entry, Subtree
 from workspacefs.trees.nodes import NodeSource
@@ -80,7 +81,7 @@ class Pending:
 
     def row_count(self) -> int:
         """Return how many rows the layers have together: a measure of the work ahead."""
-        return sum(layer.row_count() for layer in self._layers.values())
+        return sum(layer.rows.count() for layer in self._layers.values())
 
     def root_file(self) -> PendingFile:
         """Return the root directory."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from workspacefs.chunking.parameters import ChunkParameters
 from workspacefs.ids import FileId
+from workspacefs.layers.bodies import is_zero_span, read_body
 from workspacefs.layers.rows import InodeRow, OwnFileDesc, RunDesc
 from workspacefs.objects.commits import ChangeCounts
 from workspacefs.objects.entry import Content, Entry, Subtree
@@ -135,20 +136,20 @@ class _Sealer:
             return row.content, row.size_bytes
         if base is not None:
             self._known.learn_content(base, self._store)
+        body, size_bytes = self._pending.body(row, file_id), row.size_bytes
         content, size = write_content(
-            lambda offset, length: self._read(row, file_id, offset, length),
-            row.size_bytes,
+            lambda offset, length: read_body(
+                body, offset, max(0, min(length, size_bytes - offset)), self._store
+            ),
+            size_bytes,
             self._writer,
             self._chunks,
+            is_zero=lambda offset, length: is_zero_span(body, offset, length),
         )
         self._files += 1
         self._bytes += size
         self._progress(self._files, self._bytes)
         return content, size
-
-    def _read(self, row: InodeRow, file_id: FileId, offset: int, length: int) -> bytes:
-        length = min(length, row.size_bytes - offset)
-        return self._pending.read(row, file_id, offset, length) if length > 0 else b""
 
     def _count(self, entry: Entry | None, base: Entry | None) -> None:
         if entry is None:

@@ -9,16 +9,10 @@ import errno
 import stat
 from typing import Final
 
-from workspacefs.layers.bodies import (
-    BodyContent,
-    Change,
-    OwnFile,
-    read_body,
-    resize_body,
-    write_body,
-)
+from workspacefs.layers.bodies import BodyContent, OwnFile, read_body
 from workspacefs.layers.layer import Layer
 from workspacefs.layers.rows import block_key
+from workspacefs.layers.writing import Change, resize_body, write_body
 from workspacefs_daemon.vfs.inode import Inode
 from workspacefs_daemon.vfs.refusal import Refusal
 from workspacefs_daemon.vfs.residency import Resident
@@ -191,7 +185,7 @@ class Files:
         if type(content) is OwnFile:
             content.copied.update(change.groups)
             if change.cut_to is not None:
-                live.truncate_own(inode.file_id, change.cut_to)
+                live.own.truncate(inode.file_id, change.cut_to)
         if change.dead is not None:
             live.doomed.append((change.dead.offset, change.dead.capacity_bytes))
 
@@ -200,7 +194,7 @@ def allocated_blocks(inode: Inode) -> int:
     """Return st_blocks: what the body takes, in units of 512 bytes (stat(2))."""
     content: BodyContent = inode.content
     if type(content) is OwnFile and content.lower is None:
-        return content.layer.own_blocks(content.file_id)
+        return content.layer.own.blocks(content.file_id)
     return (inode.size_bytes + 511) // 512
 
 

@@ -138,7 +138,7 @@ class Namespace:
             step.touch(parent)
             self._take_name(step, inode, now)
             self._write_absence(step, parent, name, hides=hides)
-            for hidden, _ in live.names_after(inode.file_id, b"", _ROWS_MAX):
+            for hidden, _ in live.rows.names_after(inode.file_id, b"", _ROWS_MAX):
                 step.drop_row(name_key(inode.file_id, hidden))
             parent.mtime_ns = parent.ctime_ns = now
             parent.nlink -= 1

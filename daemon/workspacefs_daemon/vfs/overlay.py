@@ -129,7 +129,7 @@ class Overlay:
     def exists_below(self, parent: Inode, name: bytes) -> bool:
         """Tell whether the frozen layers or the base show `name`, so that hiding it needs a row."""
         for layer in self.frozen:
-            value = layer.find_name(parent.file_id, name)
+            value = layer.rows.find_name(parent.file_id, name)
             if value is not None:
                 return bool(value)
         return find_entry(parent.base, name, self.resident) is not None
@@ -179,7 +179,7 @@ class Overlay:
         ends: list[bytes] = []
         layers = self.frozen if self.live is None else [self.live, *self.frozen]
         for layer in layers:
-            part = layer.names_after(parent.file_id, after, limit)
+            part = layer.rows.names_after(parent.file_id, after, limit)
             if len(part) == limit:
                 ends.append(part[-1][0])
             for name, file_id in part:
@@ -253,11 +253,11 @@ class Overlay:
     def _name_row(self, parent_id: FileId, name: bytes) -> tuple[bytes, int] | None:
         key = name_key(parent_id, name)
         if self.live is not None:
-            value = self.live.get(key)
+            value = self.live.rows.get(key)
             if value is not None:
                 return value, self.live.number
         for layer in self.frozen:
-            value = layer.get(key)
+            value = layer.rows.get(key)
             if value is not None:
                 return value, layer.number
         return None
@@ -265,17 +265,17 @@ class Overlay:
     def _inode_row(self, file_id: FileId) -> bytes | None:
         key = inode_key(file_id)
         if self.live is not None:
-            value = self.live.get(key)
+            value = self.live.rows.get(key)
             if value is not None:
                 return value
         for layer in self.frozen:
-            value = layer.get(key)
+            value = layer.rows.get(key)
             if value is not None:
                 return value
         return None
 
     def _newest_number_with_root(self) -> int:
         """The root has no name row; it counts as marked where a layer has any row."""
-        if self.live is not None and self.live.row_count():
+        if self.live is not None and self.live.rows.count():
             return self.live.number
         return max((layer.number for layer in self.frozen), default=_NEVER)

@@ -109,11 +109,15 @@ class Resident:
         with loading:
             if ref.id in self._large:
                 return
-            chunk = self._store.load_chunk(ref)
+            try:
+                chunk = self._store.load_chunk(ref)
+            finally:
+                with self._large_lock:
+                    self._loading.pop(ref.id, None)
             with self._large_lock:
-                self._loading.pop(ref.id, None)
-                self._large[ref.id] = chunk
-                self._large_bytes += len(chunk)
+                if ref.id not in self._large:
+                    self._large[ref.id] = chunk
+                    self._large_bytes += len(chunk)
                 while self._large_bytes > _LARGE_MAX_BYTES and len(self._large) > 1:
                     self._large_bytes -= len(self._large.popitem(last=False)[1])
 

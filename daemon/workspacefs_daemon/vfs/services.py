@@ -28,7 +28,7 @@ class FileIds:
     def __init__(self, layer: Layer, allocate_epoch: Callable[[], int]) -> None:
         self._layer = layer
         self._allocate_epoch = allocate_epoch
-        stored = layer.get(_RESERVED_KEY)
+        stored = layer.rows.get(_RESERVED_KEY)
         self._epoch, self._limit = _RESERVED.unpack(stored) if stored else (0, 0)
         self._next = self._limit
         self._spare_epoch: int | None = None
@@ -43,8 +43,7 @@ class FileIds:
 
     def move_to(self, layer: Layer) -> None:
         """Keep the mark in a new live layer from now on."""
-        with layer.begin() as txn:
-            txn.put(_RESERVED_KEY, _RESERVED.pack(self._epoch, self._limit))
+        layer.rows.commit([(_RESERVED_KEY, _RESERVED.pack(self._epoch, self._limit))])
         self._layer = layer
 
     def _claim(self) -> None:
@@ -58,8 +57,8 @@ class FileIds:
                 raise NotResident(self._claim)
             epoch, limit = self._spare_epoch, 0
             self._spare_epoch = None
-        with self._layer.begin() as txn:
-            txn.put(_RESERVED_KEY, _RESERVED.pack(epoch, limit + _RESERVE_STEP))
+        mark = _RESERVED.pack(epoch, limit + _RESERVE_STEP)
+        self._layer.rows.commit([(_RESERVED_KEY, mark)])
         self._epoch, self._next, self._limit = epoch, limit, limit + _RESERVE_STEP
 
 

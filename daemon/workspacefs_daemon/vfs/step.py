@@ -87,7 +87,7 @@ class Step:
             (inode_key(inode.file_id), inode.to_row() if inode.nlink else None)
             for inode in self._saved
         ]
-        self._layer.commit_rows(rows + inodes)
+        self._layer.rows.commit(rows + inodes)
 
     def _roll_back(self) -> None:
         for inode, saved in self._saved.items():

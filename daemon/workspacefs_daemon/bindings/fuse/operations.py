@@ -28,7 +28,6 @@ from pyfuse3 import (
     XAttrNameT,
 )
 
-from workspacefs.errors import WorkspaceError
 from workspacefs_daemon.background.hops import Blocking
 from workspacefs_daemon.bindings.fuse.attributes import absent_entry, entry_of
 from workspacefs_daemon.bindings.fuse.boundary import (
@@ -36,31 +35,18 @@ from workspacefs_daemon.bindings.fuse.boundary import (
     unanswered_handler,
     waiting_handler,
 )
+from workspacefs_daemon.bindings.fuse.listing import OpenDirectory, send_names
 from workspacefs_daemon.vfs.filesystem import FileSystem
 from workspacefs_daemon.vfs.inode import Inode
 from workspacefs_daemon.vfs.namespace import device_content
 from workspacefs_daemon.vfs.refusal import Refusal
-from workspacefs_daemon.vfs.residency import NotResident
 
 T = TypeVar("T")
 
 SESSION_XATTR: Final = b"user.workspacefs.session"
 """Hidden: answers on every inode, is listed on none. It says whom the mount belongs to."""
-_FIRST_LIST: Final = 48
 _CAPABILITY: Final = b"security.capability"
 """Source: capabilities(7), file capabilities."""
-
-
-class _OpenDirectory:
-    """A directory that is being listed. Offsets are 0 ".", 1 "..", then names in their order."""
-
-    __slots__ = ("inode", "names", "per_call")
-
-    def __init__(self, inode: Inode) -> None:
-        self.inode = inode
-        self.names: list[bytes] = []
-        """Name at each offset that was handed out, so that seekdir(3) finds its place."""
-        self.per_call = _FIRST_LIST
 
 
 class Operations(pyfuse3.Operations):
@@ -80,7 +66,7 @@ class Operations(pyfuse3.Operations):
         self._describe = describe
         self._absent = absent_entry()
         self._file_info = FileInfo()
-        self._directories: dict[int, _OpenDirectory] = {}
+        self._directories: dict[int, OpenDirectory] = {}
         self._next_directory = 1
 
     # -- what the boundary needs -------------------------------------------------------------
@@ -238,7 +224,7 @@ class Operations(pyfuse3.Operations):
         found.opens += 1
         number = self._next_directory
         self._next_directory += 1
-        self._directories[number] = _OpenDirectory(found)
+        self._directories[number] = OpenDirectory(found)
         return FileHandleT(number)
 
     @handler
@@ -250,40 +236,8 @@ class Operations(pyfuse3.Operations):
 
     @handler
     def readdir(self, fh: FileHandleT, start_id: int, token: ReaddirToken) -> None:
-        """Answer with as many names as fit, attributes included.
-
-        Names are looked up now, not kept from an earlier call: the kernel keeps what it is told
-        for ever, so it must not be told of a name that has been removed meanwhile.
-        """
-        listing = self._directories[fh]
-        inode = listing.inode
-        overlay = self.fs.overlay
-        at = max(0, start_id - 2)
-        del listing.names[at:]
-        wanted = listing.per_call
-        after = listing.names[-1] if listing.names else b""
-        # Before anything is sent: this may have to wait and start over.
-        batch = overlay.list_after(inode, after, wanted) if inode.nlink else []
-        if start_id == 0 and not pyfuse3.readdir_reply(token, b".", entry_of(inode), 1):
-            return
-        if start_id <= 1 and not pyfuse3.readdir_reply(
-            token, b"..", entry_of(inode.parent or inode), 2
-        ):
-            return
-        sent = 0
-        while batch:
-            for name, child in batch:
-                if not pyfuse3.readdir_reply(token, name, entry_of(child), at + 3):
-                    listing.per_call = max(_FIRST_LIST, sent + 1)
-                    return
-                overlay.remember(child)
-                listing.names.append(name)
-                at += 1
-                sent += 1
-            try:
-                batch = overlay.list_after(inode, batch[-1][0], wanted)
-            except (NotResident, WorkspaceError):
-                return  # what was sent counts for the kernel; it asks again from there
+        """Answer with as many names as fit, attributes included."""
+        send_names(token, self._directories[fh], start_id, self.fs.overlay)
 
     # -- files -------------------------------------------------------------------------------
 
