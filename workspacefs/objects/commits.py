@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from workspacefs.ids import ID_BYTES, CommitId
+from workspacefs.ids import ID_BYTES
 from workspacefs.objects.encoding import decode, encode, malformed
 from workspacefs.objects.entry import Entry
 from workspacefs.objects.nodes import decode_root_entry, encode_root_entry
@@ -54,11 +54,6 @@ class Commit:
     changes: ChangeCounts = field(default_factory=ChangeCounts)
     meta: tuple[tuple[str, str], ...] = ()
     """(key, value) pairs in ascending order of key."""
-
-    @property
-    def parent_ids(self) -> tuple[CommitId, ...]:
-        """Ids of the parents, first parent first."""
-        return tuple(CommitId(parent.id) for parent in self.parents)
 
 
 def encode_commit(commit: Commit) -> tuple[bytes, list[Ref]]:

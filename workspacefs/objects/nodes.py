@@ -148,11 +148,6 @@ class BranchNode:
         self.last_names = [item.last_name for item in items]
         self.size_bytes = size_bytes
 
-    def child_for(self, name: bytes) -> BranchItem | None:
-        """Return the one child that may hold `name`, or None when it is past the end."""
-        index = bisect_left(self.last_names, name)
-        return self.items[index] if index < len(self.items) else None
-
 
 Node: TypeAlias = LeafNode | BranchNode
 
