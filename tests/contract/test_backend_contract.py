@@ -153,6 +153,31 @@ def test_put_if_version_of_an_absent_key_loses(backend: Backend) -> None:
         backend.get("refs/x")
 
 
+def test_delete_if_version_removes_only_that_value(backend: Backend) -> None:
+    """A value that was replaced since stays; one that is gone is said to be gone."""
+    first = backend.put_if_absent("refs/x", b"one")
+    assert first is not None
+    second = backend.put_if_version("refs/x", b"two", first)
+    assert second is not None
+
+    assert not backend.delete_if_version("refs/x", first)
+    assert backend.get("refs/x") == b"two"
+    assert backend.delete_if_version("refs/x", second)
+    assert not backend.delete_if_version("refs/x", second)
+    assert not backend.delete_if_version("refs/never/was", first)
+    with pytest.raises(KeyAbsentError):
+        backend.get("refs/x")
+
+
+def test_forgetting_a_copy_changes_no_value(backend: Backend) -> None:
+    """Whether there are copies near or not, the store's bytes are read after it."""
+    backend.put("packs/a", [b"0123456789"])
+
+    backend.forget_local("packs/a", offset=2, length=3)
+
+    assert backend.get("packs/a", offset=2, length=3) == b"234"
+
+
 def test_ranged_read_sees_a_replacement(make_backend: MakeBackend) -> None:
     """A range is of the value that is there now, whoever replaced it."""
     backend = make_backend()
@@ -237,6 +262,8 @@ def test_unsafe_key_is_refused(backend: Backend, key: str) -> None:
         backend.put_if_version(key, b"", Version(""))
     with pytest.raises(UsageError):
         backend.delete(key)
+    with pytest.raises(UsageError):
+        backend.delete_if_version(key, Version(""))
 
 
 def test_longest_key_is_a_key() -> None:

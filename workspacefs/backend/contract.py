@@ -7,7 +7,7 @@ implementation. This module must not know any of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NewType, Protocol
 
@@ -18,6 +18,10 @@ Version = NewType("Version", str)
 
 STORE_DENIED: Final = "store.denied"
 """Kind of an UnavailableError: the store answered that we may not; nothing was changed."""
+STORE_NO_CONDITIONAL_DELETE: Final = "store.no_conditional_delete"
+"""Kind of an UnavailableError: the server cannot delete on a condition; nothing was deleted."""
+PIECE_MAX_BYTES: Final = 256 << 10
+"""Most bytes of one piece of a RangeAnswer."""
 KEY_MAX_CHARS: Final = 900
 KEY_PART_MAX_CHARS: Final = 240
 _KEY_PART: Final = r"[A-Za-z0-9_][A-Za-z0-9._,+@=-]*"
@@ -30,6 +34,37 @@ class KeyInfo:
 
     key: str
     size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangeAnswer:
+    """A range of a value that is on its way.
+
+    Attributes:
+        total_bytes: Length of the whole value.
+        pieces: The range in order, in pieces of at most PIECE_MAX_BYTES; together just what was
+            asked for, as far as the value reaches. Use it up, or close it.
+    """
+
+    total_bytes: int
+    pieces: Generator[bytes, None, None]
+
+
+class RangeSource(Protocol):
+    """A backend that hands out a range while it still arrives."""
+
+    def open_range(self, key: str, *, offset: int, length: int) -> RangeAnswer:
+        """Begin to read up to `length` bytes from `offset` on; a broken connection is resumed.
+
+        The errors below are raised here or while the pieces are read.
+
+        Raises:
+            KeyAbsentError: There is no value.
+            UnavailableError: The store does not answer, within the retry limits.
+            IntegrityError: The server keeps sending less or something else (kind "store.short"),
+                or `offset` lies behind the end of the value.
+        """
+        ...
 
 
 class Backend(Protocol):
@@ -106,6 +141,25 @@ class Backend(Protocol):
 
     def delete(self, key: str) -> None:
         """Remove a value if it is there."""
+        ...
+
+    def delete_if_version(self, key: str, version: Version) -> bool:
+        """Remove just the value that has the token `version`, in one step; False: it is not there.
+
+        Raises:
+            UnavailableError: The server cannot (kind STORE_NO_CONDITIONAL_DELETE).
+        """
+        ...
+
+    def forget_local(self, key: str, *, offset: int, length: int) -> None:
+        """Take note that a copy near us of this range is wrong: the next get asks the store itself.
+
+        Does nothing where there are no copies.
+        """
+        ...
+
+    def is_near(self, key: str, *, offset: int, length: int) -> bool:
+        """Tell whether reading this range costs no round trip."""
         ...
 
     def free_bytes(self) -> tuple[int, int] | None:

@@ -129,6 +129,27 @@ class FileBackend:
                 path.unlink(missing_ok=True)
                 sync_directory(path.parent)
 
+    def delete_if_version(self, key: str, version: Version) -> bool:
+        """Remove just the value of that token. See Backend.delete_if_version."""
+        path = self._root / check_key(key)
+        with disk_errors("delete", path):
+            if not path.exists():
+                return False
+            with exclusive_lock(self._lock_path):
+                if not path.exists() or _version_of(path.read_bytes()) != version:
+                    return False
+                self._files.drop(key)
+                path.unlink()
+                sync_directory(path.parent)
+        return True
+
+    def forget_local(self, key: str, *, offset: int, length: int) -> None:
+        """Do nothing: there are no copies. See Backend.forget_local."""
+
+    def is_near(self, key: str, *, offset: int, length: int) -> bool:
+        """Return True. See Backend.is_near."""
+        return True
+
     def free_bytes(self) -> tuple[int, int] | None:
         """Return (total, free) of the disk, bytes; free as an ordinary user has it."""
         path = self._root

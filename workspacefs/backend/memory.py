@@ -85,6 +85,23 @@ class MemoryBackend:
         with _lock:
             self._values.pop(key, None)
 
+    def delete_if_version(self, key: str, version: Version) -> bool:
+        """Remove just the value of that token. See Backend.delete_if_version."""
+        check_key(key)
+        with _lock:
+            current = self._values.get(key)
+            if current is None or _version_of(current) != version:
+                return False
+            del self._values[key]
+        return True
+
+    def forget_local(self, key: str, *, offset: int, length: int) -> None:
+        """Do nothing: there are no copies. See Backend.forget_local."""
+
+    def is_near(self, key: str, *, offset: int, length: int) -> bool:
+        """Return True. See Backend.is_near."""
+        return True
+
     def free_bytes(self) -> tuple[int, int] | None:
         """Return None: memory has no disk."""
         return None

@@ -36,6 +36,8 @@ class FaultyBackend:
         """After so many writes more, the store is full."""
         self.reads: list[tuple[str, int, int | None]] = []
         """(key, offset, length) of all reads."""
+        self.forgotten: list[tuple[str, int, int]] = []
+        """(key, offset, length) of all copies that a reader found to be wrong."""
         self.before_write: Callable[[], None] | None = None
         """Called once, before the next conditional write: another writer's chance."""
 
@@ -79,6 +81,19 @@ class FaultyBackend:
     def delete(self, key: str) -> None:
         """Remove a value if it is there. See Backend.delete."""
         self._inner.delete(key)
+
+    def delete_if_version(self, key: str, version: Version) -> bool:
+        """Remove just the value of that token. See Backend.delete_if_version."""
+        return self._inner.delete_if_version(key, version)
+
+    def forget_local(self, key: str, *, offset: int, length: int) -> None:
+        """Pass it on, and count it. See Backend.forget_local."""
+        self.forgotten.append((key, offset, length))
+        self._inner.forget_local(key, offset=offset, length=length)
+
+    def is_near(self, key: str, *, offset: int, length: int) -> bool:
+        """Tell whether a range is near. See Backend.is_near."""
+        return self._inner.is_near(key, offset=offset, length=length)
 
     def free_bytes(self) -> tuple[int, int] | None:
         """Return (total, free). See Backend.free_bytes."""
