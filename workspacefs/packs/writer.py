@@ -2,8 +2,9 @@
 
 A record of metadata says where its children lie, so it waits until all of them are placed.
 Parents come after their children; a child in the very run that the parent joins is named by its
-place in that run. Memory is bounded: by runs in compression, two packs, records that wait for the
-data run being filled (which is cut short when they grow), and ids kept for dedup.
+place in that run. Memory is bounded: by runs in compression (16 MiB), packs being filled (two) and
+under way (`uploads`), records that wait for the data run being filled (which is cut short when they
+reach 8 MiB), and ids kept for dedup.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from types import TracebackType
 from typing import Final, TypeAlias
 
 from workspacefs.backend.contract import Backend
-from workspacefs.errors import RefusedError, UsageError, WorkspaceError
+from workspacefs.errors import RefusedError, UnavailableError, UsageError, WorkspaceError
 from workspacefs.ids import (
     PACK_ID_BYTES,
     PackId,
@@ -28,10 +29,11 @@ from workspacefs.ids import (
     node_id_of,
 )
 from workspacefs.objects.refs import Child, ChunkRef, Locator, LocatorSpan, Ref
-from workspacefs.packs.builder import PackBuilder, Run
+from workspacefs.packs.builder import Packs, Run
 from workspacefs.packs.frames import CHUNK_MAX_BYTES, RECORD_MAX_BYTES, RunKind, encode_frame
 from workspacefs.packs.records import InSameFrame, encode_record
 from workspacefs.packs.table import ObjectKind, pack_key
+from workspacefs.packs.uploads import Uploads
 
 log = logging.getLogger(__name__)
 
@@ -91,8 +93,12 @@ class ObjectWriter:
     Args:
         known: Locators of objects stored before; asked about ids that are new to this writer.
         pack_bytes: A pack is closed before it would be longer.
-        threads: Compress so many runs at a time; 0: in the caller's thread, uploads too, which
-            also makes the layout of the packs depend on nothing but the calls.
+        threads: Compress so many runs at a time; 0: in the caller's thread, which also makes the
+            layout of the packs depend on nothing but the calls.
+        uploads: Store so many packs at a time, which takes `uploads + 2` times `pack_bytes` of
+            memory (144 MiB as it stands) once so much is written. A local store gets one at a
+            time, without threads none beside the caller. All but the last packs go from threads
+            of their own; what fits into one pack goes from the caller's thread.
         draw_pack_id: Source of pack ids.
     """
 
@@ -103,15 +109,16 @@ class ObjectWriter:
         known: Known | None = None,
         pack_bytes: int = 24 * 1024 * 1024,
         threads: int = 2,
+        uploads: int = 4,
         draw_pack_id: Callable[[], PackId] = draw_pack_id,
     ) -> None:
         self._backend = backend
         self._known = known.get if isinstance(known, Mapping) else known
         self._compressors = ThreadPoolExecutor(threads) if threads else None
-        self._uploads = ThreadPoolExecutor(1) if threads else None
-        self._builder = PackBuilder(
-            backend, pack_bytes=pack_bytes, draw_pack_id=draw_pack_id, uploads=self._uploads
-        )
+        at_once = min(uploads, threads, 1) if backend.is_local else uploads
+        self._uploads = Uploads(backend, at_once=at_once)
+        self._packs = Packs(self._uploads, pack_bytes=pack_bytes, draw_pack_id=draw_pack_id)
+        self._beside: tuple[str, ...] = ()
         self._data = Run(RunKind.DATA)
         self._meta = Run(RunKind.META)
         self._in_meta: dict[bytes, InSameFrame] = {}
@@ -180,10 +187,14 @@ class ObjectWriter:
         """Store a commit; `children` are its references in body order, added before."""
         return self._add_record(ObjectKind.COMMIT, commit_id_of(body), body, children)
 
-    def finish(self) -> WriteSummary:
+    def finish(self, *, beside: Mapping[str, bytes] | None = None) -> WriteSummary:
         """Store what is left; on return all is durable and all references have locators.
 
         Raises what any upload raised; then the writer must be aborted.
+
+        Args:
+            beside: Values to store at the same time as the last packs, by key. One may be there
+                without the packs after a failure.
         """
         self._close_data()
         self._place_compressed(leave_bytes=0)
@@ -191,39 +202,50 @@ class ObjectWriter:
         while self._meta.parts or self._compressing:
             self._close_meta()
             self._place_compressed(leave_bytes=0)
-        if self._builder.objects != self._objects:
+        if self._packs.objects != self._objects:
             raise UsageError(
                 "objects cannot be finished: an earlier call failed, or a parent was added "
                 "before its children"
             )
-        self._builder.finish()
+        beside = beside or {}
+        self._beside = tuple(beside)
+        self._packs.finish([(key, (value,)) for key, value in beside.items()])
         self._shut_down()
         return WriteSummary(
-            packs=tuple(self._builder.packs),
+            packs=tuple(self._packs.packs),
             plain_bytes=self._plain_bytes,
-            stored_bytes=self._builder.stored_bytes,
+            stored_bytes=self._packs.stored_bytes,
             objects=self._objects,
             reused=self._reused,
         )
 
     def abort(self) -> None:
-        """Store nothing more and take back the packs stored so far; nothing names them yet.
+        """Store nothing more and take back what was stored so far; nothing names it yet.
 
-        A pack that cannot be deleted is left for garbage collection, with a warning.
+        What cannot be deleted is left for garbage collection, with a warning; when the store does
+        not answer, that is all that is left.
         """
         for _, future in self._compressing:
             future.cancel()
         self._shut_down()
-        for pack_id in self._builder.packs:
+        keys = [*map(pack_key, self._packs.packs), *self._beside]
+        for number, key in enumerate(keys):
             try:
-                self._backend.delete(pack_key(pack_id))
+                self._backend.delete(key)
+            except UnavailableError as exc:
+                self._note_orphans(keys[number:], exc)
+                return
             except WorkspaceError as exc:
-                log.warning("pack.orphaned", extra={"pack": pack_key(pack_id), "reason": str(exc)})
+                self._note_orphans([key], exc)
+
+    def _note_orphans(self, keys: Sequence[str], exc: WorkspaceError) -> None:
+        extra = {"first_key": keys[0], "keys": len(keys), "reason": str(exc)}
+        log.warning("writer.orphaned", extra=extra)
 
     def _shut_down(self) -> None:
-        for executor in (self._compressors, self._uploads):
-            if executor is not None:
-                executor.shutdown(wait=True, cancel_futures=True)
+        if self._compressors is not None:
+            self._compressors.shutdown(wait=True, cancel_futures=True)
+        self._uploads.shut_down()
 
     def _find(self, object_id: bytes) -> Ref | None:
         found = self._young.get(object_id) or self._old.get(object_id)
@@ -335,7 +357,7 @@ class ObjectWriter:
             self._place(run, future.result())
 
     def _place(self, run: Run, frame: tuple[bytes, bytes]) -> None:
-        self._builder.place(run, frame)
+        self._packs.place(run, frame)
         self._encode_ready()
 
 
