@@ -1,0 +1,518 @@
+"""Getting what is missing: one queue, demand before prefetch, one download for all who wait.
+
+A value is fetched in ranges of whole blocks, at most REQUEST_BLOCKS each, by a few threads. Who
+waits for a range goes on as soon as its own bytes have come, not when the range is complete.
+
+Memory: at most `threads` ranges are under way, each held until it is done (64 MiB in all), plus
+what is handed to those who asked.
+"""
+
+from __future__ import annotations
+
+import enum
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from workspacefs.backend.contract import STORE_DENIED, RangeSource
+from workspacefs.cache.block_file import BLOCK_BYTES, BlockFile, block_span
+from workspacefs.cache.directory import CacheDirectory
+from workspacefs.cache.evictor import Evictor
+from workspacefs.cache.read_ahead import REQUEST_BLOCKS, ReadAhead, Window
+from workspacefs.errors import IntegrityError, KeyAbsentError, UnavailableError, WorkspaceError
+
+log = logging.getLogger(__name__)
+
+THREADS: Final = 16
+_PREFETCH_THREADS: Final = 12
+_QUEUE_MAX: Final = 4096
+_PAUSES_S: Final = (0.0, 0.05, 0.2, 0.5, 1.0)
+"""Before a range is asked for again; the source has retried by itself."""
+_PAUSE_S: Final = 1.0
+"""Longest time that a prefetch under way holds still for demand."""
+
+
+class Priority(enum.IntEnum):
+    """Who goes first."""
+
+    DEMAND = 0
+    """A program waits for it."""
+    AHEAD = 1
+    """It lies behind what a program reads."""
+    PREFETCH = 2
+    """Somebody thinks that it will be wanted."""
+
+
+@dataclass(slots=True)
+class FetchCounts:
+    """What the fetcher did so far."""
+
+    hits: int = 0
+    misses: int = 0
+    joined: int = 0
+    """Misses of these that found their range under way for someone else."""
+    ranges: int = 0
+    demand_bytes: int = 0
+    ahead_bytes: int = 0
+    """Fetched without being asked for; counted when they come."""
+    dropped: int = 0
+    """Ranges ahead that were given up because the queue was full."""
+    uncached: int = 0
+    """Ranges that could not be kept on disk."""
+
+
+@dataclass(slots=True, eq=False)
+class _Fetch:
+    key: str
+    first: int
+    end: int
+    priority: Priority
+    mark: int | None
+    changed: threading.Condition
+    pieces: list[bytes] = field(default_factory=list)
+    received_bytes: int = 0
+    is_queued: bool = True
+    is_done: bool = False
+    error: WorkspaceError | KeyAbsentError | None = None
+
+    def has(self, end_offset: int) -> bool:
+        """Tell whether all bytes up to `end_offset` have come, or no more will."""
+        start = self.first * BLOCK_BYTES
+        return self.is_done or start + self.received_bytes >= min(
+            end_offset, self.end * BLOCK_BYTES
+        )
+
+
+class Fetcher:
+    """Reads values through the cache. Thread-safe; must not be used across a fork."""
+
+    def __init__(
+        self,
+        source: RangeSource,
+        directory: CacheDirectory,
+        *,
+        threads: int = THREADS,
+        evictor: Evictor | None = None,
+    ) -> None:
+        self._source = source
+        self._directory = directory
+        self._threads_max = threads
+        self._prefetch_max = max(1, min(_PREFETCH_THREADS, threads - 1))
+        self._evictor = evictor
+        self.counts = FetchCounts()
+        self._ahead = ReadAhead()
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._quiet = threading.Condition(self._lock)
+        self._queue: list[tuple[int, int, _Fetch]] = []
+        self._numbers = itertools.count()
+        self._under_way: dict[str, list[_Fetch]] = {}
+        self._demand_waiting = 0
+        self._threads = 0
+        self._idle_threads = 0
+        self._prefetching = 0
+        self._is_closed = False
+
+    # -- asking ------------------------------------------------------------------------------
+
+    def read(
+        self,
+        key: str,
+        offset: int,
+        length: int,
+        *,
+        wait_s: float,
+        priority: Priority = Priority.DEMAND,
+    ) -> bytes:
+        """Return exactly a range of a value.
+
+        Raises:
+            KeyAbsentError: There is no such value.
+            IntegrityError: The value ends before the range does (kind "store.short").
+            UnavailableError: The store did not give it within `wait_s`.
+        """
+        data = self.find(key, offset, length)
+        with self._lock:
+            self.counts.hits += data is not None
+            self.counts.misses += data is None
+        if data is not None or length == 0:
+            return data or b""
+        deadline = time.monotonic() + wait_s
+        pauses_s = iter(_PAUSES_S)
+        while True:
+            fetches = self._plan(key, *block_span(offset, length), priority)
+            with self._waiting(priority):
+                error = self._await(fetches, offset + length, deadline)
+            data = self.find(key, offset, length)
+            if data is None:
+                data = _assembled(fetches, offset, length)
+            if data is not None:
+                return data
+            if error is None and _end_before(fetches, offset + length):
+                raise IntegrityError(
+                    f"{key} ends before byte {offset + length}, which was expected in it",
+                    kind="store.short",
+                    key=key,
+                )
+            may_come = isinstance(error, UnavailableError) and error.kind != STORE_DENIED
+            if error is not None and not may_come:
+                raise error
+            # Tried again: the store is away, or what was on disk a moment ago was evicted.
+            pause_s = next(pauses_s, _PAUSES_S[-1])
+            if time.monotonic() + pause_s >= deadline:
+                raise error or _too_late(key)
+            time.sleep(pause_s)
+
+    def find(self, key: str, offset: int, length: int) -> bytes | None:
+        """Return a range that is on disk, or None; asks nobody, but reads ahead at a mark."""
+        file = self._directory.find(key)
+        try:
+            found = None if file is None else file.read(offset, length)
+        except OSError:
+            return None
+        if found is None:
+            return None
+        if found.marked_block is not None:
+            self.mark_met(key, found.marked_block)
+        return found.data
+
+    def prefetch(self, key: str, offset: int, length: int) -> None:
+        """Have a range fetched some time; says nothing of what became of it."""
+        first, end = block_span(offset, length)
+        self._plan(key, first, end, Priority.PREFETCH)
+
+    def mark_met(self, key: str, block: int) -> None:
+        """Read on: somebody has read up to a marked block."""
+        file = self._directory.find(key)
+        with self._lock:
+            window = self._ahead.mark_met(key, block)
+            if file is not None:
+                file.clear_mark(block)
+            if window is not None:
+                self._enqueue_window(key, file, window, Priority.AHEAD)
+
+    def insert(self, key: str, data: bytes | memoryview) -> None:
+        """Keep a whole value that was just stored; failing to is no error."""
+        try:
+            file = self._directory.open(key)
+            file.note_total(len(data))
+            file.write(0, data)
+            file.set_present(*block_span(0, len(data)))
+        except OSError:
+            self.counts.uncached += 1
+        self._filled(len(data))
+
+    def forget(self, key: str, offset: int, length: int) -> None:
+        """A range on disk is wrong: the next read fetches it."""
+        file = self._directory.find(key)
+        if file is not None:
+            file.forget(*block_span(offset, length))
+
+    def holds(self, key: str, offset: int, length: int) -> bool:
+        """Tell whether a range is on disk."""
+        file = self._directory.find(key)
+        return file is not None and file.holds(offset, length)
+
+    def remove(self, key: str) -> None:
+        """Let go of a value that is no more."""
+        self._directory.remove(key)
+
+    def queue_document(self) -> dict[str, int]:
+        """Return how much is waiting and under way."""
+        with self._lock:
+            running = sum(
+                not fetch.is_queued for some in self._under_way.values() for fetch in some
+            )
+            return {
+                "queued": len(self._queue),
+                "under_way": running,
+                "waiting": self._demand_waiting,
+            }
+
+    def close(self) -> None:
+        """Let the threads end; who waits gets an error."""
+        with self._lock:
+            self._is_closed = True
+            self._work.notify_all()
+            self._quiet.notify_all()
+
+    # -- planning ----------------------------------------------------------------------------
+
+    def _plan(self, key: str, first: int, end: int, priority: Priority) -> list[_Fetch]:
+        """Return the fetches that bring what is missing; begin those that are new."""
+        file = self._directory.find(key)
+        with self._lock:
+            needed = [
+                fetch
+                for fetch in self._under_way.get(key, ())
+                if fetch.first < end and first < fetch.end
+            ]
+            for fetch in needed:
+                self._promote(fetch, priority)
+            runs = self._runs(key, file, first, end)
+            if not runs:
+                self.counts.joined += bool(needed) and priority is Priority.DEMAND
+                return needed
+            if priority is Priority.PREFETCH:
+                return needed + self._enqueue(key, runs, priority, None)
+            window = self._ahead.miss(key, runs[0][0], end)
+            return needed + self._enqueue_demand(key, file, runs, end, window, priority)
+
+    def _enqueue_demand(
+        self,
+        key: str,
+        file: BlockFile | None,
+        runs: list[tuple[int, int]],
+        end: int,
+        window: Window,
+        priority: Priority,
+    ) -> list[_Fetch]:
+        beyond = self._runs(key, file, end, self._clipped(file, end, window.end))
+        # What follows at once comes in the same request, as far as one goes.
+        if beyond and beyond[0][0] == runs[-1][1]:
+            joined_end = min(beyond[0][1], _request_end(end - 1))
+            runs[-1] = (runs[-1][0], joined_end)
+            beyond[0] = (joined_end, beyond[0][1])
+        made = self._enqueue(key, runs, priority, window.mark)
+        self._enqueue(key, [run for run in beyond if run[0] < run[1]], Priority.AHEAD, window.mark)
+        return made
+
+    def _enqueue_window(
+        self, key: str, file: BlockFile | None, window: Window, priority: Priority
+    ) -> None:
+        runs = self._runs(key, file, window.first, self._clipped(file, window.first, window.end))
+        self._enqueue(key, runs, priority, window.mark)
+
+    def _enqueue(
+        self, key: str, runs: list[tuple[int, int]], priority: Priority, mark: int | None
+    ) -> list[_Fetch]:
+        made: list[_Fetch] = []
+        for run_first, run_end in runs:
+            at = run_first
+            while at < run_end:
+                stop = min(run_end, _request_end(at))
+                if priority is not Priority.DEMAND and len(self._queue) >= _QUEUE_MAX:
+                    self.counts.dropped += 1
+                    return made
+                fetch = _Fetch(key, at, stop, priority, mark, threading.Condition(self._lock))
+                self._under_way.setdefault(key, []).append(fetch)
+                heapq.heappush(self._queue, (priority, next(self._numbers), fetch))
+                made.append(fetch)
+                at = stop
+        for _ in made:
+            self._work.notify()
+        while self._threads < self._threads_max and self._idle_threads < len(self._queue):
+            self._threads += 1
+            self._idle_threads += 1
+            threading.Thread(target=self._run, name="fetch", daemon=True).start()
+        return made
+
+    def _runs(
+        self, key: str, file: BlockFile | None, first: int, end: int
+    ) -> list[tuple[int, int]]:
+        """Return the runs of blocks that are neither on disk nor under way."""
+        if first >= end:
+            return []
+        runs = [(first, end)] if file is None else file.missing_runs(first, end)
+        for fetch in self._under_way.get(key, ()):
+            runs = [part for run in runs for part in _without(run, (fetch.first, fetch.end))]
+        return runs
+
+    def _promote(self, fetch: _Fetch, priority: Priority) -> None:
+        if priority < fetch.priority:
+            was_queued_as, fetch.priority = fetch.priority, priority
+            if fetch.is_queued:
+                # The old place in the queue stays and is passed over: see _next.
+                heapq.heappush(self._queue, (priority, next(self._numbers), fetch))
+                self._work.notify()
+            elif was_queued_as is not Priority.DEMAND:
+                self._quiet.notify_all()
+
+    def _clipped(self, file: BlockFile | None, needed_end: int, end: int) -> int:
+        """Return where a window ends: with the value, or while nobody knows, with the request."""
+        total_bytes = 0 if file is None else file.total_bytes
+        if total_bytes:
+            return min(end, block_span(0, total_bytes)[1])
+        return min(end, _request_end(max(needed_end - 1, 0)))
+
+    # -- waiting -----------------------------------------------------------------------------
+
+    @contextmanager
+    def _waiting(self, priority: Priority) -> Iterator[None]:
+        if priority is not Priority.DEMAND:
+            yield
+            return
+        with self._lock:
+            self._demand_waiting += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._demand_waiting -= 1
+                if self._demand_waiting == 0:
+                    self._quiet.notify_all()
+
+    def _await(
+        self, fetches: list[_Fetch], end_offset: int, deadline: float
+    ) -> WorkspaceError | KeyAbsentError | None:
+        with self._lock:
+            for fetch in fetches:
+                while not fetch.has(end_offset):
+                    left_s = deadline - time.monotonic()
+                    if left_s <= 0 or self._is_closed:
+                        return _too_late(fetch.key)
+                    fetch.changed.wait(left_s)
+                if fetch.error is not None:
+                    return fetch.error
+        return None
+
+    # -- fetching ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                fetch = self._next()
+                while fetch is None:
+                    if self._is_closed:
+                        return
+                    self._work.wait()
+                    fetch = self._next()
+                self._idle_threads -= 1
+                is_prefetch = fetch.priority is not Priority.DEMAND
+                self._prefetching += is_prefetch
+            try:
+                self._fetch(fetch)
+            except (WorkspaceError, KeyAbsentError) as exc:
+                fetch.error = exc
+            except BaseException as exc:
+                log.exception("fetch.bug")
+                fetch.error = UnavailableError(f"{fetch.key} was not fetched: {exc}")
+            with self._lock:
+                self._idle_threads += 1
+                self._prefetching -= is_prefetch
+                fetch.is_done = True
+                some = self._under_way[fetch.key]
+                some.remove(fetch)
+                if not some:
+                    del self._under_way[fetch.key]
+                fetch.changed.notify_all()
+                if self._queue:
+                    self._work.notify()
+
+    def _next(self) -> _Fetch | None:
+        while self._queue:
+            priority, _, fetch = self._queue[0]
+            if not fetch.is_queued or priority != fetch.priority:
+                heapq.heappop(self._queue)  # begun from a better place
+                continue
+            if priority != Priority.DEMAND and self._prefetching >= self._prefetch_max:
+                return None
+            heapq.heappop(self._queue)
+            fetch.is_queued = False
+            return fetch
+        return None
+
+    def _fetch(self, fetch: _Fetch) -> None:
+        start = fetch.first * BLOCK_BYTES
+        answer = self._source.open_range(
+            fetch.key, offset=start, length=fetch.end * BLOCK_BYTES - start
+        )
+        file = self._open(fetch.key, answer.total_bytes)
+        expected = max(0, min(fetch.end * BLOCK_BYTES, answer.total_bytes) - start)
+        present = fetch.first
+        self.counts.ranges += 1
+        try:
+            for piece in answer.pieces:
+                if file is not None:
+                    file = self._write(file, start + fetch.received_bytes, piece)
+                received = fetch.received_bytes + len(piece)
+                is_last = received >= expected
+                complete = fetch.end if is_last else (start + received) // BLOCK_BYTES
+                if file is not None and complete > present:
+                    file.set_present(present, complete, marked_block=fetch.mark)
+                    present = complete
+                with self._lock:
+                    fetch.pieces.append(piece)
+                    fetch.received_bytes = received
+                    fetch.changed.notify_all()
+                    if fetch.priority is Priority.DEMAND:
+                        self.counts.demand_bytes += len(piece)
+                    else:
+                        self.counts.ahead_bytes += len(piece)
+                        if self._demand_waiting:
+                            self._quiet.wait(_PAUSE_S)
+        finally:
+            answer.pieces.close()
+        self._filled(fetch.received_bytes)
+
+    def _open(self, key: str, total_bytes: int) -> BlockFile | None:
+        try:
+            file = self._directory.open(key)
+            file.note_total(total_bytes)
+        except OSError as exc:
+            self.counts.uncached += 1
+            log.debug("cache.not_written", extra={"errno": exc.errno})
+            return None
+        return file
+
+    def _write(self, file: BlockFile, offset: int, piece: bytes) -> BlockFile | None:
+        try:
+            file.write(offset, piece)
+        except OSError as exc:
+            # A full disk: what was asked for is handed out from memory all the same.
+            self.counts.uncached += 1
+            log.debug("cache.not_written", extra={"errno": exc.errno})
+            return None
+        return file
+
+    def _filled(self, size_bytes: int) -> None:
+        if self._evictor is not None:
+            self._evictor.note(size_bytes)
+
+
+def _request_end(block: int) -> int:
+    """Return where the request that a block belongs to ends: they lie on one grid."""
+    return (block // REQUEST_BLOCKS + 1) * REQUEST_BLOCKS
+
+
+def _without(run: tuple[int, int], taken: tuple[int, int]) -> list[tuple[int, int]]:
+    parts = [(run[0], min(run[1], taken[0])), (max(run[0], taken[1]), run[1])]
+    return [part for part in parts if part[0] < part[1]]
+
+
+def _assembled(fetches: list[_Fetch], offset: int, length: int) -> bytes | None:
+    """Return a range out of what came, for when the disk could not take it; None: not all of it."""
+    end = offset + length
+    parts = []
+    for fetch in sorted(fetches, key=lambda one: one.first):
+        start = fetch.first * BLOCK_BYTES
+        if start <= offset < start + fetch.received_bytes:
+            data = b"".join(fetch.pieces)[offset - start : end - start]
+            parts.append(data)
+            offset += len(data)
+    return b"".join(parts) if offset == end else None
+
+
+def _end_before(fetches: list[_Fetch], end_offset: int) -> bool:
+    """Tell whether a range that came whole is too short, so that the value must be."""
+    return any(
+        fetch.is_done
+        and fetch.error is None
+        and fetch.first * BLOCK_BYTES + fetch.received_bytes
+        < min(end_offset, fetch.end * BLOCK_BYTES)
+        for fetch in fetches
+    )
+
+
+def _too_late(key: str) -> UnavailableError:
+    return UnavailableError(
+        f"the store has not sent {key} in time; what was asked for is not on this machine yet",
+        kind="store.timeout",
+        key=key,
+    )
