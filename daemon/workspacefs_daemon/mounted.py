@@ -84,7 +84,7 @@ class Mounted:
             self.durability.add(layer, journal)
         live = layers[-1][0] if layers else None
         frozen = [layer for layer, _ in reversed(layers[:-1])]
-        resident = Resident(workspace.store, is_local=workspace.backend.is_local)
+        resident = Resident(workspace.store)
         overlay = Overlay(root, live=live, frozen=frozen, resident=resident)
         self._file_ids = None if live is None else FileIds(live, workspace.allocate_epoch)
         self._services = Services(clock=SystemClock(), file_ids=self._file_ids, live=live)

@@ -70,7 +70,7 @@ def seen(session: Session, overlay: Overlay) -> dict[bytes, tuple[object, ...]]:
 
 def as_rows_say(session: Session) -> dict[bytes, tuple[object, ...]]:
     """Return what a process would see that begins now."""
-    resident = Resident(session.workspace.store, is_local=True)
+    resident = Resident(session.workspace.store)
     fresh = Overlay(session.root_entry, live=session.live, frozen=session.frozen, resident=resident)
     return seen(session, fresh)
 

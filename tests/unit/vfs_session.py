@@ -35,8 +35,9 @@ T = TypeVar("T")
 class ForgetfulStore:
     """A store that has at hand only what was loaded since the last forget_all()."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, *, is_local: bool) -> None:
         self._store = workspace.store
+        self._is_local = is_local
         self._here: set[bytes] = set()
         self.loads = 0
 
@@ -49,27 +50,30 @@ class ForgetfulStore:
         self._note(ref.id)
         return self._store.load_node(ref)
 
-    def peek_node(self, ref: Ref) -> Node | None:
+    def near_node(self, ref: Ref) -> Node | None:
         """Return a node that was fetched."""
-        return self._store.load_node(ref) if ref.id in self._here else None
+        return self._store.load_node(ref) if self._is_near(ref) else None
 
     def load_chunk(self, ref: ChunkRef) -> bytes:
         """Fetch a chunk."""
         self._note(ref.id)
         return self._store.load_chunk(ref)
 
-    def peek_chunk(self, ref: ChunkRef) -> bytes | None:
+    def near_chunk(self, ref: ChunkRef) -> bytes | None:
         """Return a chunk that was fetched."""
-        return self._store.load_chunk(ref) if ref.id in self._here else None
+        return self._store.load_chunk(ref) if self._is_near(ref) else None
 
     def load_chunk_list(self, ref: Ref) -> tuple[ChunkRef, ...]:
         """Fetch a chunk list."""
         self._note(ref.id)
         return self._store.load_chunk_list(ref)
 
-    def peek_chunk_list(self, ref: Ref) -> tuple[ChunkRef, ...] | None:
+    def near_chunk_list(self, ref: Ref) -> tuple[ChunkRef, ...] | None:
         """Return a chunk list that was fetched."""
-        return self._store.load_chunk_list(ref) if ref.id in self._here else None
+        return self._store.load_chunk_list(ref) if self._is_near(ref) else None
+
+    def _is_near(self, ref: Ref) -> bool:
+        return self._is_local or ref.id in self._here
 
     def _note(self, object_id: bytes) -> None:
         self.loads += 1
@@ -83,9 +87,8 @@ class Session:
         self.workspace = Workspace.create(MemoryBackend(secrets.token_hex(8)))
         self.session, _ = open_session(self.workspace, "s", branch="main", owner="me")
         self.root_entry: Entry = root_of(self.workspace, None, created_ns=0, uid=0, gid=0)
-        self.store = ForgetfulStore(self.workspace)
+        self.store = ForgetfulStore(self.workspace, is_local=is_local)
         self._directory = directory
-        self._is_local = is_local
         self._numbers = itertools.count()
         self.frozen: list[Layer] = []
         self.live = self._new_layer()
@@ -98,7 +101,7 @@ class Session:
     def restart(self) -> None:
         """Forget everything that is in memory only: as after kill -9 and a new mount."""
         self.store.forget_all()
-        resident = Resident(self.store, is_local=self._is_local)
+        resident = Resident(self.store)
         self.overlay = Overlay(
             self.root_entry, live=self.live, frozen=self.frozen, resident=resident
         )

@@ -18,6 +18,10 @@ Version = NewType("Version", str)
 
 STORE_DENIED: Final = "store.denied"
 """Kind of an UnavailableError: the store answered that we may not; nothing was changed."""
+STORE_CREDENTIALS: Final = "store.credentials"
+"""Kind of an UnavailableError: credentials are missing or not good; nothing was changed."""
+STORE_UNCLEAR: Final = "store.unclear"
+"""Kind of an UnavailableError: no clear answer came; a write may have taken effect, or may yet."""
 STORE_NO_CONDITIONAL_DELETE: Final = "store.no_conditional_delete"
 """Kind of an UnavailableError: the server cannot delete on a condition; nothing was deleted."""
 PIECE_MAX_BYTES: Final = 256 << 10
@@ -160,6 +164,13 @@ class Backend(Protocol):
 
     def is_near(self, key: str, *, offset: int, length: int) -> bool:
         """Tell whether reading this range costs no round trip."""
+        ...
+
+    def find_near(self, key: str, *, offset: int, length: int) -> bytes | None:
+        """Return a range that is on a disk of this machine, or None; never asks the store.
+
+        None as well where the value is shorter or missing: `get` says what is wrong.
+        """
         ...
 
     def free_bytes(self) -> tuple[int, int] | None:

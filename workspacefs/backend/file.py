@@ -27,7 +27,7 @@ from workspacefs.backend.disk import (
     sync_directory,
     temporary_file,
 )
-from workspacefs.errors import BusyError, IntegrityError, KeyAbsentError
+from workspacefs.errors import BusyError, IntegrityError, KeyAbsentError, WorkspaceError
 
 _ABSENT: Final = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EISDIR))
 _NO_LINKS: Final = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK))
@@ -149,6 +149,13 @@ class FileBackend:
     def is_near(self, key: str, *, offset: int, length: int) -> bool:
         """Return True. See Backend.is_near."""
         return True
+
+    def find_near(self, key: str, *, offset: int, length: int) -> bytes | None:
+        """Return a range if it is there. See Backend.find_near."""
+        try:
+            return self.get(key, offset=offset, length=length)
+        except (KeyAbsentError, WorkspaceError):
+            return None
 
     def free_bytes(self) -> tuple[int, int] | None:
         """Return (total, free) of the disk, bytes; free as an ordinary user has it."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from blake3 import blake3
 
 from workspacefs.backend.contract import KeyInfo, Version, check_key
-from workspacefs.errors import BusyError, IntegrityError, KeyAbsentError
+from workspacefs.errors import BusyError, IntegrityError, KeyAbsentError, WorkspaceError
 
 _stores: dict[str, dict[str, bytes]] = {}
 _lock = threading.Lock()
@@ -101,6 +101,13 @@ class MemoryBackend:
     def is_near(self, key: str, *, offset: int, length: int) -> bool:
         """Return True. See Backend.is_near."""
         return True
+
+    def find_near(self, key: str, *, offset: int, length: int) -> bytes | None:
+        """Return a range if it is there. See Backend.find_near."""
+        try:
+            return self.get(key, offset=offset, length=length)
+        except (KeyAbsentError, WorkspaceError):
+            return None
 
     def free_bytes(self) -> tuple[int, int] | None:
         """Return None: memory has no disk."""

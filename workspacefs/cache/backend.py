@@ -113,5 +113,9 @@ class CachingBackend:
         self.fetcher.forget(key, offset, length)
 
     def is_near(self, key: str, *, offset: int, length: int) -> bool:
-        """Tell whether a range is on this machine. See Backend.is_near."""
-        return self.fetcher.holds(key, offset, length)
+        """Tell whether a range is in the cache. See Backend.is_near."""
+        return self.is_cached(key) and self.fetcher.holds(key, offset, length)
+
+    def find_near(self, key: str, *, offset: int, length: int) -> bytes | None:
+        """Return a range that is in the cache. See Backend.find_near."""
+        return self.fetcher.find(key, offset, length) if self.is_cached(key) else None

@@ -217,7 +217,10 @@ class Fetcher:
     def holds(self, key: str, offset: int, length: int) -> bool:
         """Tell whether a range is on disk."""
         file = self._directory.find(key)
-        return file is not None and file.holds(offset, length)
+        try:
+            return file is not None and file.holds(offset, length)
+        except OSError:
+            return False
 
     def remove(self, key: str) -> None:
         """Let go of a value that is no more."""

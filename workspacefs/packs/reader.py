@@ -6,7 +6,8 @@ then reported as damage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from workspacefs.backend.contract import Backend
@@ -19,6 +20,7 @@ from workspacefs.objects.refs import ChunkRef, Locator, Ref
 from workspacefs.packs.caches import BoundedCache
 from workspacefs.packs.frames import FRAME_HEADER_BYTES, FRAME_MAX_BYTES, RunKind, decode_frame
 from workspacefs.packs.index import PackIndex
+from workspacefs.packs.prefetch import FramePlace, read_frames
 from workspacefs.packs.records import decode_locators, split_record
 from workspacefs.packs.table import pack_key
 
@@ -89,6 +91,13 @@ class ObjectStore:
         plain = self._frames.find(healed[:2])
         return None if plain is None else _chunk_in(plain, healed, ref)
 
+    def near_chunk(self, ref: ChunkRef) -> bytes | None:
+        """Return a chunk from memory or a disk of this machine; None: neither has it whole."""
+        chunk = self.peek_chunk(ref)
+        if chunk is None:
+            chunk = self._find_near(ref, RunKind.DATA, lambda run, at: _chunk_in(run, at, ref))
+        return chunk
+
     def load_node(self, ref: Ref) -> Node:
         """Return a tree node, decoded.
 
@@ -97,10 +106,29 @@ class ObjectStore:
         """
         node = self._nodes.find(ref.id)
         if node is None:
-            body, locators = self._load_record(ref, "tree node", node_id_of)
-            node = decode_node(body, locators, what=_name_of("tree node", ref))
-            self._nodes.add(ref.id, node, _DECODED_FACTOR * len(body) + 1000)
+            node = self._keep_node(ref, self._load_record(ref, "tree node", node_id_of))
         return node
+
+    def near_node(self, ref: Ref) -> Node | None:
+        """Return a node from memory or a disk of this machine; None: neither has it whole."""
+        node = self._nodes.find(ref.id)
+        if node is None and (record := self._near_record(ref, "tree node", node_id_of)) is not None:
+            node = self._keep_node(ref, record)
+        return node
+
+    def prefetch_nodes(self, refs: Iterable[Ref]) -> bool:
+        """Have tree nodes in memory that will be loaded soon; blocks until they are there.
+
+        Missing ones are read in few requests, many at a time. A hint: what is damaged is left for
+        load_node to find.
+
+        Args:
+            refs: As many as memory can hold decoded.
+
+        Returns:
+            False: the store is local, so nothing was done, nor were `refs` looked at.
+        """
+        return self._prefetch(refs, "tree node", node_id_of, self.peek_node, self._keep_node)
 
     def peek_node(self, ref: Ref) -> Node | None:
         """Return a tree node if it is in memory, decoded; no input or output."""
@@ -114,10 +142,23 @@ class ObjectStore:
         """
         chunks = self._chunk_lists.find(ref.id)
         if chunks is None:
-            body, locators = self._load_record(ref, "chunk list", chunk_list_id_of)
-            chunks = decode_chunk_list(body, locators, what=_name_of("chunk list", ref))
-            self._chunk_lists.add(ref.id, chunks, _DECODED_FACTOR * len(body) + 1000)
+            record = self._load_record(ref, "chunk list", chunk_list_id_of)
+            chunks = self._keep_chunk_list(ref, record)
         return chunks
+
+    def near_chunk_list(self, ref: Ref) -> tuple[ChunkRef, ...] | None:
+        """Return a chunk list from memory or a disk of this machine; None: neither has it whole."""
+        chunks = self._chunk_lists.find(ref.id)
+        if chunks is None:
+            record = self._near_record(ref, "chunk list", chunk_list_id_of)
+            chunks = None if record is None else self._keep_chunk_list(ref, record)
+        return chunks
+
+    def prefetch_chunk_lists(self, refs: Iterable[Ref]) -> bool:
+        """Have chunk lists in memory that will be loaded soon. See prefetch_nodes."""
+        return self._prefetch(
+            refs, "chunk list", chunk_list_id_of, self.peek_chunk_list, self._keep_chunk_list
+        )
 
     def peek_chunk_list(self, ref: Ref) -> tuple[ChunkRef, ...] | None:
         """Return the chunks of a chunk list if it is in memory; no input or output."""
@@ -150,14 +191,91 @@ class ObjectStore:
         for cache in (self._frames, self._nodes, self._chunk_lists, self._healed):
             cache.clear()
 
-    def _load_record(self, ref: Ref, noun: str, id_of: Callable[[bytes], bytes]) -> _Record:
-        def record_in(plain: bytes, locator: Locator) -> _Record | None:
-            found = split_record(plain, locator)
-            if found is None or id_of(found[0]) != ref.id:
-                return None
-            return found[0], decode_locators(found[1], locator, what=_name_of(noun, ref))
+    def _keep_node(self, ref: Ref, record: _Record) -> Node:
+        node = decode_node(*record, what=_name_of("tree node", ref))
+        self._nodes.add(ref.id, node, _DECODED_FACTOR * len(record[0]) + 1000)
+        return node
 
-        return self._load(ref, RunKind.META, noun, record_in)
+    def _keep_chunk_list(self, ref: Ref, record: _Record) -> tuple[ChunkRef, ...]:
+        chunks = decode_chunk_list(*record, what=_name_of("chunk list", ref))
+        self._chunk_lists.add(ref.id, chunks, _DECODED_FACTOR * len(record[0]) + 1000)
+        return chunks
+
+    def _prefetch(
+        self,
+        refs: Iterable[Ref],
+        noun: str,
+        id_of: Callable[[bytes], bytes],
+        peek: Callable[[Ref], object],
+        keep: Callable[[Ref, _Record], object],
+    ) -> bool:
+        if self._backend.is_local:
+            return False
+        wanted: dict[FramePlace, list[tuple[Ref, Locator]]] = {}
+        for ref in refs:
+            locator = self._healed.find(ref.id) or ref.locator
+            if locator is not None and _is_sane(locator) and peek(ref) is None:
+                wanted.setdefault(FramePlace(*locator[:3]), []).append((ref, locator))
+
+        def keep_all(place: FramePlace, plain: bytes) -> None:
+            for ref, locator in wanted[place]:
+                record = _record_in(plain, locator, ref, noun, id_of)
+                if record is not None:
+                    keep(ref, record)
+
+        def use(place: FramePlace, stored: bytes | None) -> None:
+            # What is damaged meets load_ again, which mends it if it can, and tells.
+            with suppress(IntegrityError):
+                plain = self._frames.find(place[:2])
+                if plain is None and stored is not None:
+                    plain = decode_frame(stored, RunKind.META, what="a frame")
+                    self._frames.add(place[:2], plain, len(plain) + 200)
+                if plain is not None:
+                    keep_all(place, plain)
+
+        missing = [place for place in wanted if self._frames.find(place[:2]) is None]
+        for place in wanted.keys() - set(missing):
+            use(place, None)
+        read_frames(self._backend, missing, use)
+        return True
+
+    def _load_record(self, ref: Ref, noun: str, id_of: Callable[[bytes], bytes]) -> _Record:
+        return self._load(
+            ref, RunKind.META, noun, lambda run, at: _record_in(run, at, ref, noun, id_of)
+        )
+
+    def _near_record(self, ref: Ref, noun: str, id_of: Callable[[bytes], bytes]) -> _Record | None:
+        return self._find_near(
+            ref, RunKind.META, lambda run, at: _record_in(run, at, ref, noun, id_of)
+        )
+
+    def _find_near(
+        self, ref: Ref, run: RunKind, extract: Callable[[bytes, Locator], _T | None]
+    ) -> _T | None:
+        """Return what `extract` finds where `ref` lies, if that is on a disk of this machine.
+
+        What does not verify there counts as not there: whoever loads it then says so.
+        """
+        locator = self._healed.find(ref.id) or ref.locator
+        if locator is None or not _is_sane(locator):
+            return None
+        key = pack_key(locator.pack_id)
+        try:
+            plain = self._frames.find(locator[:2])
+            if plain is not None and (found := extract(plain, locator)) is not None:
+                return found
+            stored = self._backend.find_near(
+                key, offset=locator.frame_offset, length=locator.frame_bytes
+            )
+            if stored is None:
+                return None
+            plain = decode_frame(stored, run, what=f"the frame at {locator.frame_offset} of {key}")
+            found = extract(plain, locator)
+        except IntegrityError:
+            return None
+        if found is not None:
+            self._frames.add(locator[:2], plain, len(plain) + 200)
+        return found
 
     def _load(
         self, ref: Ref, run: RunKind, noun: str, extract: Callable[[bytes, Locator], _T | None]
@@ -169,8 +287,10 @@ class ObjectStore:
             if plain is not None and (found := extract(plain, locator)) is not None:
                 return found
             self._frames.drop(locator[:2])
-            for _ in range(2):  # a wrong answer may be an accident of the way
+            for attempt in range(2):  # a wrong answer may be an accident of the way
                 try:
+                    if attempt:
+                        self._forget_copy(locator)
                     plain = self._fetch(locator, run)
                     found = extract(plain, locator)
                 except IntegrityError as exc:
@@ -197,6 +317,11 @@ class ObjectStore:
             avoid.add(found.pack_id)
             if _is_sane(found) and found not in tried:
                 yield found
+
+    def _forget_copy(self, locator: Locator) -> None:
+        self._backend.forget_local(
+            pack_key(locator.pack_id), offset=locator.frame_offset, length=locator.frame_bytes
+        )
 
     def _fetch(self, locator: Locator, run: RunKind) -> bytes:
         key = pack_key(locator.pack_id)
@@ -228,6 +353,15 @@ def _chunk_in(plain: bytes, locator: Locator, ref: ChunkRef) -> bytes | None:
     start = locator[3]
     chunk = plain[start : start + ref.size_bytes]
     return chunk if chunk_id_of(chunk) == ref.id else None
+
+
+def _record_in(
+    plain: bytes, locator: Locator, ref: Ref, noun: str, id_of: Callable[[bytes], bytes]
+) -> _Record | None:
+    found = split_record(plain, locator)
+    if found is None or id_of(found[0]) != ref.id:
+        return None
+    return found[0], decode_locators(found[1], locator, what=_name_of(noun, ref))
 
 
 def _is_sane(locator: Locator) -> bool:

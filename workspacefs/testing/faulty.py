@@ -95,6 +95,10 @@ class FaultyBackend:
         """Tell whether a range is near. See Backend.is_near."""
         return self._inner.is_near(key, offset=offset, length=length)
 
+    def find_near(self, key: str, *, offset: int, length: int) -> bytes | None:
+        """Return what the inner one has near. See Backend.find_near."""
+        return self._inner.find_near(key, offset=offset, length=length)
+
     def free_bytes(self) -> tuple[int, int] | None:
         """Return (total, free). See Backend.free_bytes."""
         return self._inner.free_bytes()

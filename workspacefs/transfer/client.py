@@ -94,7 +94,7 @@ class TransferBackend:
     def get(self, key: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """Return a value or exactly the range asked for. See Backend.get."""
         if length is not None and key.startswith(self._prefix):
-            data = self._find(key, offset, length)
+            data = self.find_near(key, offset=offset, length=length)
             if data is not None:
                 return data
             self.on_far(key, offset, length)
@@ -197,8 +197,25 @@ class TransferBackend:
             log.warning("cache.wrong_bytes", extra={"key": key, "offset": offset})
         self._ask("forget", {"key": key, "offset": offset, "length": length}, silence_s=_GRACE_S)
 
+    def find_near(self, key: str, *, offset: int, length: int) -> bytes | None:
+        """Return a range that is in the cache. See Backend.find_near."""
+        file = self._directory.find(key)
+        try:
+            found = None if file is None else file.read(offset, length)
+        except OSError:
+            return None
+        if found is None:
+            if file is not None and not file.is_linked():
+                self._directory.drop(key)  # evicted; what replaced it may have the range by now
+            return None
+        self.counts.near += 1
+        if found.marked_block is not None:
+            self.on_far(key, offset, length)
+            self.hint("mark", {"key": key, "block": found.marked_block})
+        return found.data
+
     def is_near(self, key: str, *, offset: int, length: int) -> bool:
-        """Tell whether a range is on this machine. See Backend.is_near."""
+        """Tell whether a range is in the cache. See Backend.is_near."""
         file = self._directory.find(key)
         try:
             return file is not None and file.holds(offset, length)
@@ -241,22 +258,6 @@ class TransferBackend:
             wire.close()
 
     # -- asking --------------------------------------------------------------------------------
-
-    def _find(self, key: str, offset: int, length: int) -> bytes | None:
-        file = self._directory.find(key)
-        try:
-            found = None if file is None else file.read(offset, length)
-        except OSError:
-            return None
-        if found is None:
-            if file is not None and not file.is_linked():
-                self._directory.drop(key)  # evicted; what replaced it may have the range by now
-            return None
-        self.counts.near += 1
-        if found.marked_block is not None:
-            self.on_far(key, offset, length)
-            self.hint("mark", {"key": key, "block": found.marked_block})
-        return found.data
 
     def _ask(self, op: str, args: Mapping[str, object], *, silence_s: float) -> Message:
         """Ask what may be asked twice."""

@@ -41,33 +41,32 @@ class Store(Protocol):
         """Return a node, blocking."""
         ...
 
-    def peek_node(self, ref: Ref) -> Node | None:
-        """Return a node that is in memory, or None."""
+    def near_node(self, ref: Ref) -> Node | None:
+        """Return what is in memory or on a disk of this machine, or None."""
         ...
 
     def load_chunk(self, ref: ChunkRef) -> bytes:
         """Return a chunk, blocking."""
         ...
 
-    def peek_chunk(self, ref: ChunkRef) -> bytes | None:
-        """Return a chunk that is in memory, or None."""
+    def near_chunk(self, ref: ChunkRef) -> bytes | None:
+        """Return what is in memory or on a disk of this machine, or None."""
         ...
 
     def load_chunk_list(self, ref: Ref) -> tuple[ChunkRef, ...]:
         """Return a chunk list, blocking."""
         ...
 
-    def peek_chunk_list(self, ref: Ref) -> tuple[ChunkRef, ...] | None:
-        """Return a chunk list that is in memory, or None."""
+    def near_chunk_list(self, ref: Ref) -> tuple[ChunkRef, ...] | None:
+        """Return what is in memory or on a disk of this machine, or None."""
         ...
 
 
 class Resident:
     """Node and chunk source for code that must not wait."""
 
-    def __init__(self, store: Store, *, is_local: bool) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._is_local = is_local
         self._may_block = False
         self._large: OrderedDict[bytes, bytes] = OrderedDict()
         """Large chunks read last. The kernel reads a chunk in pieces, and the store verifies the
@@ -78,19 +77,19 @@ class Resident:
 
     def load_node(self, ref: Ref) -> Node:
         """Return a node, or raise NotResident."""
-        node = self._store.peek_node(ref)
+        node = self._store.near_node(ref)
         if node is not None:
             return node
-        if self._is_local or self._may_block:
+        if self._may_block:
             return self._store.load_node(ref)
         raise NotResident(lambda: self._store.load_node(ref))
 
     def load_chunk(self, ref: ChunkRef) -> bytes:
         """Return a chunk, or raise NotResident."""
         if ref.size_bytes <= INLINE_LOAD_MAX_BYTES:
-            if self._is_local or self._may_block:
+            chunk = self._store.near_chunk(ref)
+            if chunk is None and self._may_block:
                 return self._store.load_chunk(ref)
-            chunk = self._store.peek_chunk(ref)
         else:
             chunk = self._large.get(ref.id)
             if chunk is None and self._may_block:
@@ -123,10 +122,10 @@ class Resident:
 
     def load_chunk_list(self, ref: Ref) -> tuple[ChunkRef, ...]:
         """Return the chunks of a long file, or raise NotResident."""
-        refs = self._store.peek_chunk_list(ref)
+        refs = self._store.near_chunk_list(ref)
         if refs is not None:
             return refs
-        if self._is_local or self._may_block:
+        if self._may_block:
             return self._store.load_chunk_list(ref)
         raise NotResident(lambda: self._store.load_chunk_list(ref))
 
