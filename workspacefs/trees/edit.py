@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from workspacefs.objects.entry import Entry, Subtree, Totals
 from workspacefs.objects.nodes import BranchItem, BranchNode, LeafNode, Node
+from workspacefs.trees.ahead import AHEAD_NAMES, Way, prefetch_ways
 from workspacefs.trees.build import TreeBuilder, add_body, build_directory, sum_entries
 from workspacefs.trees.nodes import (
     NodeSink,
@@ -120,7 +121,11 @@ class _Edit:
             self._feed_leaf(node, item, self._names[low:high])
             return
         last = len(node.items) - 1
+        ahead = low
         for index, child in enumerate(node.items):
+            if ahead <= low < high:
+                ahead = min(low + AHEAD_NAMES, high)
+                prefetch_ways(self._source, [Way(item.ref, self._names, low, ahead)])
             # What is past the last name goes to the last child: it may only be past the whole
             # directory, because the parent cut at this node's last name.
             until = high

@@ -6,8 +6,8 @@ what its parent says: its level, its last name, its number of entries.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import Protocol, runtime_checkable
 
 from workspacefs.errors import IntegrityError
 from workspacefs.objects.nodes import BranchNode, LeafNode, Node
@@ -19,6 +19,15 @@ class NodeSource(Protocol):
 
     def load_node(self, ref: Ref) -> Node:
         """Return the node; whatever this raises passes through every function of trees/."""
+        ...
+
+
+@runtime_checkable
+class FarNodeSource(NodeSource, Protocol):
+    """A source where many nodes at once take no longer than one."""
+
+    def prefetch_nodes(self, refs: Iterable[Ref]) -> bool:
+        """Have nodes at hand that will be loaded soon; False: each is near, nothing was done."""
         ...
 
 

@@ -24,6 +24,7 @@ from workspacefs.layers.database import Snapshot
 from workspacefs.layers.layer import Layer
 from workspacefs.layers.rows import InodeRow, OwnFileDesc, RunDesc, decode_inode, inode_key
 from workspacefs.objects.entry import Entry, Subtree
+from workspacefs.trees.ahead import AHEAD_NAMES, Way, prefetch_ways
 from workspacefs.trees.nodes import NodeSource
 from workspacefs.trees.walk import find_entry, iter_entries
 
@@ -104,13 +105,14 @@ class Pending:
         Raises:
             IntegrityError: A row leads to a file that neither layer nor base has.
         """
-        names: dict[bytes, FileId | None] = {}
-        for snapshot in reversed(self._snapshots):
-            names.update(snapshot.iter_names(directory.file_id))
-        for name, other_id in self._extra.get(directory.file_id, {}).items():
-            names.setdefault(name, other_id)
+        rows = self._name_rows(directory)
+        names, root = sorted(rows), directory.subtree.root
         found: list[tuple[bytes, PendingFile | None, Entry | None]] = []
-        for name, file_id in sorted(names.items()):
+        for number, name in enumerate(names):
+            if root is not None and number % AHEAD_NAMES == 0:
+                ahead = min(number + AHEAD_NAMES, len(names))
+                prefetch_ways(self.source, [Way(root, names, number, ahead)])
+            file_id = rows[name]
             base = find_entry(directory.subtree, name, self.source)
             if file_id is None:
                 found.append((name, None, base))
@@ -123,6 +125,10 @@ class Pending:
                 )
             found.append((name, PendingFile(file_id, row, base), base))
         return found
+
+    def names_in(self, directory: PendingFile) -> list[bytes]:
+        """Return every name with a row, in order, without looking at the base."""
+        return sorted(self._name_rows(directory))
 
     def names_over(
         self, directory: PendingFile, other: Entry
@@ -193,6 +199,14 @@ class Pending:
         if unreached - found:
             self._scan(unreached - found, only_hardlinked=False)
         return bool(self._extra)
+
+    def _name_rows(self, directory: PendingFile) -> dict[bytes, FileId | None]:
+        names: dict[bytes, FileId | None] = {}
+        for snapshot in reversed(self._snapshots):
+            names.update(snapshot.iter_names(directory.file_id))
+        for name, other_id in self._extra.get(directory.file_id, {}).items():
+            names.setdefault(name, other_id)
+        return names
 
     def _scan(self, wanted: set[FileId], *, only_hardlinked: bool) -> set[FileId]:
         found: set[FileId] = set()

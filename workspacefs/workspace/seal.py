@@ -18,6 +18,7 @@ from workspacefs.objects.entry import Content, Entry, Subtree
 from workspacefs.packs.writer import ObjectWriter
 from workspacefs.trees.edit import edit_directory
 from workspacefs.trees.parameters import TreeParameters
+from workspacefs.workspace.ahead import ChangesAhead
 from workspacefs.workspace.base import BaseStore, KnownObjects
 from workspacefs.workspace.content import write_content
 from workspacefs.workspace.pending import Pending, PendingFile
@@ -57,6 +58,7 @@ class _Sealer:
         progress: SealProgress,
     ) -> None:
         self._pending = pending
+        self._ahead = ChangesAhead(pending)
         self._store = store
         self._writer = writer
         self._known = known
@@ -92,7 +94,7 @@ class _Sealer:
                 stack[-1].changes[entry.name] = entry
 
     def _open(self, name: bytes, file: PendingFile) -> _OpenDirectory:
-        return _OpenDirectory(name, file, self._pending.changed_names(file))
+        return _OpenDirectory(name, file, self._ahead.changed_names(file))
 
     def _close(self, directory: _OpenDirectory) -> Entry:
         file = directory.file
