@@ -49,7 +49,7 @@ def test_misspelt_command_is_guessed(capsys: pytest.CaptureFixture[str]) -> None
         (["mount"], "usage.arguments"),
         (["commit", "-m", "x", "--meta", "novalue"], "usage.arguments"),
         (["mount", "./s", "/m", "--at", "main"], "usage.at"),
-        (["ls", "s3://bucket/x"], "store.url"),
+        (["ls", "s3://user:secret@bucket/x"], "store.url"),
         (["export", "./s", "-"], "usage.output"),
     ],
 )

@@ -21,11 +21,15 @@ from workspacefs.testing.faulty import FaultyBackend
 MakeBackend = Callable[[], Backend]
 
 
-@pytest.fixture(params=["file", "memory", "faulty"])
+@pytest.fixture(params=["file", "memory", "faulty", "seaweedfs", "moto_server"])
 def make_backend(request: pytest.FixtureRequest, tmp_path: Path) -> MakeBackend:
     """Makes instances of one store, as several processes would have."""
     name = secrets.token_hex(8)
     match request.param:
+        case "seaweedfs" | "moto_server":
+            request.getfixturevalue("s3_environ")
+            url = request.getfixturevalue(request.param).new_store()
+            return lambda: open_backend(url)
         case "file":
             return lambda: FileBackend(tmp_path / "not yet" / "store")
         case "memory":
@@ -281,7 +285,7 @@ def test_url_opens_the_same_store(make_backend: MakeBackend) -> None:
 
     assert again.get("k") == b"v"
     assert again.url == backend.url
-    assert again.is_local
+    assert again.is_local == backend.is_local
 
 
 def test_free_space_is_plausible(backend: Backend) -> None:

@@ -216,7 +216,7 @@ def test_url_of_memory() -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("s3://bucket/prefix", "later release"),
+        ("s3:/bucket/prefix", "names no bucket"),
         ("http://host/x", "is no store"),
         ("file://host/dir", "three slashes"),
         ("file://", "three slashes"),

@@ -11,14 +11,15 @@ from urllib.parse import unquote_to_bytes
 from workspacefs.backend.contract import Backend
 from workspacefs.backend.file import FileBackend
 from workspacefs.backend.memory import MemoryBackend
+from workspacefs.backend.s3_url import parse_s3_url
 from workspacefs.errors import UsageError
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-_FORMS: Final = "give a directory: ./dir, /dir or file:///dir"
+_FORMS: Final = "give a directory (./dir, /dir or file:///dir) or s3://BUCKET/PREFIX"
 
 
 def open_backend(url: str) -> Backend:
-    """Return the backend of `url`: a directory, or file:///dir (percent-encoded).
+    """Return the backend of `url`: a directory, file:///dir (percent-encoded), or s3://….
 
     For tests also memory:name, which messages do not offer: it ends with the process.
 
@@ -39,15 +40,20 @@ def open_backend(url: str) -> Backend:
         case "memory" if rest:
             return MemoryBackend(rest)
         case "s3":
-            raise UsageError(
-                f"cannot open {url}: S3 stores come in a later release; for now {_FORMS}",
-                kind="store.url",
-            )
+            return _open_s3(url)
         case _:
             raise UsageError(
                 f"{url!r} is no store: {_FORMS} (a directory whose name has a colon: ./{url})",
                 kind="store.url",
             )
+
+
+def _open_s3(url: str) -> Backend:
+    place = parse_s3_url(url)
+    # Here and not above: it loads boto3, which takes a quarter of a second and 30 MB.
+    from workspacefs.backend.s3 import S3Backend
+
+    return S3Backend(place)
 
 
 def _path_of(url: str, rest: str) -> Path:
