@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
+from tests.clocks import TurnedClock
+from workspacefs.backend.contract import UNCHANGED_KINDS
 from workspacefs.backend.file import FileBackend
 from workspacefs.backend.memory import MemoryBackend
 from workspacefs.clock import SystemClock
@@ -76,7 +78,7 @@ def backend() -> FaultyBackend:
 
 @pytest.fixture
 def refs(backend: FaultyBackend) -> Refs:
-    return Refs(backend, FixedClock())
+    return Refs(backend, FixedClock(), retry=TurnedClock().policy())
 
 
 def move(refs: Refs, name: str = "main", **fields: object) -> Moved:
@@ -237,17 +239,50 @@ def test_lost_answer_of_a_lost_race_is_stale(refs: Refs, backend: FaultyBackend)
 def test_no_answer_at_all_is_unknown(refs: Refs, backend: FaultyBackend) -> None:
     """When reading back fails too, nothing is guessed."""
     backend.lose_answers = 1
-    backend.lose_reads = 1
+    backend.lose_reads = 9999
 
     with pytest.raises(UnavailableError) as caught:
         refs.compare_and_swap(RefKind.BRANCH, "main", expected=None, new=make_record())
 
     assert caught.value.kind == "ref.unknown"
+    assert 0 < 9999 - backend.lose_reads < 1000
+
+
+def test_reading_back_is_tried_until_the_deadline(refs: Refs, backend: FaultyBackend) -> None:
+    """A storm in which many reads fail too does not make a move "unknown"."""
+    backend.lose_answers = 1
+    backend.lose_reads = 10
+
+    moved = refs.compare_and_swap(RefKind.BRANCH, "main", expected=None, new=make_record())
+
+    assert isinstance(moved, Moved)
+    assert backend.lose_reads == 0
+
+
+@pytest.mark.parametrize("kind", sorted(UNCHANGED_KINDS))
+def test_clear_refusal_is_no_doubt(refs: Refs, backend: FaultyBackend, kind: str) -> None:
+    """Where the store says that nothing was done, so do we; but not after a lost answer."""
+
+    def refuse() -> None:
+        raise UnavailableError("refused", kind=kind)
+
+    def lose() -> None:
+        backend.before_write = refuse
+        raise UnavailableError("lost")
+
+    backend.before_write = refuse
+    with pytest.raises(UnavailableError) as refused:
+        refs.compare_and_swap(RefKind.BRANCH, "main", expected=None, new=make_record())
+    backend.before_write = lose
+    moved = refs.compare_and_swap(RefKind.BRANCH, "main", expected=None, new=make_record())
+
+    assert refused.value.kind == kind
+    assert isinstance(moved, Moved)
 
 
 def test_requests_that_never_arrive_are_unknown(refs: Refs, backend: FaultyBackend) -> None:
     """A late request may still arrive, so giving up is not failure."""
-    backend.lose_requests = 99
+    backend.lose_requests = 9999
 
     with pytest.raises(UnavailableError) as caught:
         refs.compare_and_swap(RefKind.BRANCH, "main", expected=None, new=make_record())

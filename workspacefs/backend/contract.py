@@ -22,6 +22,12 @@ STORE_CREDENTIALS: Final = "store.credentials"
 """Kind of an UnavailableError: credentials are missing or not good; nothing was changed."""
 STORE_UNCLEAR: Final = "store.unclear"
 """Kind of an UnavailableError: no clear answer came; a write may have taken effect, or may yet."""
+STORE_AWAY: Final = "store.away"
+"""Kind of an UnavailableError: no connection came about; nothing was changed."""
+STORE_CONFLICT: Final = "store.conflict"
+"""Kind of an UnavailableError: the store put off a write too often; nothing was changed."""
+UNCHANGED_KINDS: Final = frozenset((STORE_DENIED, STORE_CREDENTIALS, STORE_AWAY, STORE_CONFLICT))
+"""With any other kind of an UnavailableError a write may have taken effect, or may yet."""
 STORE_NO_CONDITIONAL_DELETE: Final = "store.no_conditional_delete"
 """Kind of an UnavailableError: the server cannot delete on a condition; nothing was deleted."""
 PIECE_MAX_BYTES: Final = 256 << 10

@@ -10,7 +10,13 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from workspacefs.backend.contract import STORE_CREDENTIALS, STORE_DENIED, STORE_UNCLEAR
+from workspacefs.backend.contract import (
+    STORE_AWAY,
+    STORE_CONFLICT,
+    STORE_CREDENTIALS,
+    STORE_DENIED,
+    STORE_UNCLEAR,
+)
 from workspacefs.backend.s3_url import S3Url
 from workspacefs.errors import (
     IntegrityError,
@@ -274,8 +280,8 @@ def error_for(failure: S3Failure, *, operation: str, key: str, url: S3Url) -> Ex
 
 _KINDS: Final[Mapping[Outcome, tuple[str, str]]] = {
     Outcome.UNCLEAR: (STORE_UNCLEAR, ""),
-    Outcome.NOT_SENT: ("store.away", "; check the URL and the network"),
-    Outcome.CONFLICT: ("store.conflict", "; other writers keep it busy, try again"),
+    Outcome.NOT_SENT: (STORE_AWAY, "; check the URL and the network"),
+    Outcome.CONFLICT: (STORE_CONFLICT, "; other writers keep it busy, try again"),
     Outcome.CHANGED: ("store.changed", "; read it again"),
     Outcome.CLOCK: ("store.clock", "; set this machine's clock"),
     Outcome.TLS: ("store.tls", "; check the certificate, or give --ca-bundle"),

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from workspacefs.backend.contract import STORE_DENIED, Backend, Version
+from workspacefs.backend.contract import UNCHANGED_KINDS, Backend, Version
+from workspacefs.backend.retry import Retries, RetryPolicy
 from workspacefs.clock import Clock
 from workspacefs.errors import (
     IntegrityError,
@@ -36,7 +37,6 @@ _PLURALS: Final = {
 }
 _SLASH: Final = ","
 """Stands for / in keys: no ref name has a comma, so that a and a/b can both be keys."""
-_ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,18 @@ class Stale:
 
 
 class Refs:
-    """The refs of one workspace. Thread-safe; caches nothing."""
+    """The refs of one workspace. Thread-safe; caches nothing.
 
-    def __init__(self, backend: Backend, clock: Clock) -> None:
+    Args:
+        backend: Where they are stored.
+        clock: For the times in them.
+        retry: How long the store is asked what became of a write whose answer was lost.
+    """
+
+    def __init__(self, backend: Backend, clock: Clock, *, retry: RetryPolicy | None = None) -> None:
         self._backend = backend
         self._clock = clock
+        self._retry = retry or RetryPolicy()
 
     def find(self, kind: RefKind, name: str) -> tuple[RefRecord, Version] | None:
         """Return what a ref holds and the token to replace it by, or None.
@@ -125,11 +132,12 @@ class Refs:
         """Make a ref hold `new` if it holds just the value of `expected` (None: if it is absent).
 
         Time and, unless given, write id are filled in. A lost answer is found out by reading
-        back; a write that did not arrive is sent again under the same condition.
+        back; a write that did not arrive is sent again under the same condition, with pauses,
+        until the deadline.
 
         Raises:
             UnavailableError: The store does not say whether the ref moved (kind "ref.unknown"):
-                read it later and compare write ids.
+                read it later and compare write ids. Of another kind: it did not move.
             NoSpaceError: The store is full; the ref did not move.
         """
         key = ref_key(kind, name)
@@ -139,23 +147,25 @@ class Refs:
             moved_at_ns=self._clock.now_ns(),
         )
         data = encode_ref(new)
+        tries = self._retry.begin()
         problem: UnavailableError | None = None
-        for _ in range(_ATTEMPTS):
+        while True:
+            version = None
             try:
                 version = self._write(key, data, expected)
             except UnavailableError as exc:
-                if exc.kind == STORE_DENIED:
-                    raise  # an answer, and a clear one: nothing was written
+                if problem is None and exc.kind in UNCHANGED_KINDS:
+                    raise  # an answer, and a clear one; but for what was sent before
                 problem = exc
-                version = None
             if version is not None:
                 return Moved(new, version)
-            answer = self._read_back(kind, name, new, problem)
+            answer = self._read_back(kind, name, new, tries, problem)
             # Unchanged after a lost answer: the write did not arrive, or not yet. It may be sent
             # again, since at most one of the two can meet the condition.
             if isinstance(answer, Moved) or problem is None or answer.version != expected:
                 return answer
-        raise self._unknown(kind, name, new) from problem
+            if not tries.wait():
+                raise self._unknown(kind, name, new) from problem
 
     def delete(self, kind: RefKind, name: str) -> None:
         """Remove a ref, whatever it holds, if it is there."""
@@ -167,12 +177,22 @@ class Refs:
         return self._backend.put_if_version(key, data, expected)
 
     def _read_back(
-        self, kind: RefKind, name: str, new: RefRecord, problem: UnavailableError | None
+        self,
+        kind: RefKind,
+        name: str,
+        new: RefRecord,
+        tries: Retries,
+        problem: UnavailableError | None,
     ) -> Moved | Stale:
-        try:
-            found = self.find(kind, name)
-        except UnavailableError as exc:
-            raise self._unknown(kind, name, new) from (problem or exc)
+        while True:
+            try:
+                found = self.find(kind, name)
+            except UnavailableError as exc:
+                problem = problem or exc
+            else:
+                break
+            if not tries.wait():
+                raise self._unknown(kind, name, new) from problem
         if found is None:
             return Stale(None, None)
         record, version = found
