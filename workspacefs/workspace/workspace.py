@@ -8,6 +8,7 @@ from typing import Final
 
 from workspacefs.backend.contract import Backend
 from workspacefs.backend.open import open_backend
+from workspacefs.backend.probe import check_conditional_writes, create_value
 from workspacefs.chunking.parameters import ChunkParameters
 from workspacefs.clock import Clock, SystemClock
 from workspacefs.errors import BusyError, KeyAbsentError, NotFoundError, UsageError
@@ -51,11 +52,15 @@ class Workspace:
 
         Raises:
             BusyError: There is one already (kind "workspace.exists").
+            RefusedError: The store ignores conditions on writes (kind "store.no_conditions").
+            UnavailableError: The store does not answer.
         """
         backend = open_backend(backend) if isinstance(backend, str) else backend
         clock = clock or SystemClock()
+        if not backend.is_local:
+            check_conditional_writes(backend)
         manifest = Manifest.new(created_ns=clock.now_ns())
-        if backend.put_if_absent(MANIFEST_KEY, encode_manifest(manifest)) is None:
+        if not create_value(backend, MANIFEST_KEY, encode_manifest(manifest)):
             raise BusyError(
                 f"there is a workspace at {backend.url} already; import into it or mount it",
                 kind="workspace.exists",
