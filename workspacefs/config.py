@@ -10,9 +10,13 @@ import os
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from workspacefs.errors import UsageError
 from workspacefs.statedir import StateDir
 
 STATE_DIR_VARIABLE: Final = "WORKSPACEFS_STATE_DIR"
+CACHE_SIZE_VARIABLE: Final = "WORKSPACEFS_CACHE_SIZE"
+CACHE_MIN_BYTES: Final = 64 << 20
+_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 # The numbers of the logging module, which costs the command line 5 ms to import.
 _LOG_LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -20,6 +24,24 @@ _DAEMON_VARIABLES: Final = frozenset(
     ("HOME", "LANG", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER", "VIRTUAL_ENV")
 )
 _DAEMON_PREFIXES: Final = ("LC_", "PYTHON", "XDG_", "WORKSPACEFS_")
+
+
+# What leads to a store, keys and tokens included: handed to daemons over their sockets, never
+# through their environment.
+_STORE_PREFIX: Final = "AWS_"
+_STORE_VARIABLES: Final = frozenset(
+    (
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "NO_PROXY",
+        "http_proxy",
+        "https_proxy",
+        "no_proxy",
+        "REQUESTS_CA_BUNDLE",
+        "SSL_CERT_DIR",
+        "SSL_CERT_FILE",
+    )
+)
 
 
 class CommitDefaults(NamedTuple):
@@ -70,6 +92,39 @@ def daemon_environment(environ: Mapping[str, str]) -> dict[str, str]:
         if (name in _DAEMON_VARIABLES or name.startswith(_DAEMON_PREFIXES))
         and name not in _PROVENANCE_VARIABLES.values()
     }
+
+
+def store_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the part of a caller's environment that says how to reach stores. Holds secrets."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(_STORE_PREFIX) or name in _STORE_VARIABLES
+    }
+
+
+def parse_cache_size(text: str | None) -> int | None:
+    """Return the bytes that a text like 20G stands for; None for none.
+
+    Raises:
+        UsageError: It is no size, or too small to be of use.
+    """
+    if not text:
+        return None
+    number, unit = text, ""
+    stripped = text.upper().removesuffix("B").removesuffix("I")
+    if stripped and stripped[-1] in _UNITS:
+        number, unit = stripped[:-1], stripped[-1]
+    try:
+        size_bytes = int(float(number) * _UNITS[unit])
+    except (ValueError, OverflowError):
+        size_bytes = 0
+    if size_bytes < CACHE_MIN_BYTES:
+        raise UsageError(
+            f"{text!r} is no size for a cache: give at least 64M, as in 500M or 20G",
+            kind="usage.cache_size",
+        )
+    return size_bytes
 
 
 def load_log_level(environ: Mapping[str, str]) -> int:

@@ -39,6 +39,11 @@ class StateDir(NamedTuple):
         return f"{self.root}/sessions"
 
     @property
+    def cache_dir(self) -> str:
+        """Copies of what far stores hold. May be deleted at any time, also while it is in use."""
+        return f"{self.root}/cache"
+
+    @property
     def log_file(self) -> str:
         """One JSON document a line, from all daemons."""
         return f"{self.log_dir}/workspacefsd.jsonl"
@@ -66,6 +71,10 @@ class StateDir(NamedTuple):
     def session_socket(self, session_id: str) -> str:
         """Return where the process of a session listens."""
         return f"{self.run_dir}/{session_id}.sock"
+
+    def transfer_socket(self, tag: str) -> str:
+        """Return where a transfer process listens."""
+        return f"{self.run_dir}/transfer-{tag}.sock"
 
     def registry_file(self, session_id: str) -> str:
         """Return where the process of a session says that it lives."""

@@ -10,8 +10,10 @@ The command line starts both; a person has no need to.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import faulthandler
 import fcntl
+import functools
 import gc
 import importlib
 import json
@@ -22,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import workspacefs
-from workspacefs.config import load_log_level
+from workspacefs.config import daemon_environment, load_log_level, store_environment
 from workspacefs.errors import BusyError, ExitCode, UnavailableError, UsageError, WorkspaceError
 from workspacefs.logs import LOG_FILE_MODE, install_log_file, set_aside_if_long
 from workspacefs.protocol.failures import error_document, error_from_document
@@ -32,11 +34,19 @@ from workspacefs_daemon.announcement import Announcement
 from workspacefs_daemon.sources import stamp_of_sources
 from workspacefs_daemon.spec import SessionSpec, spec_from_document
 from workspacefs_daemon.supervisor import Supervisor
-from workspacefs_daemon.zygote import RunSession, fork_session, name_process, serve_session
+from workspacefs_daemon.transfers import Transfers
+from workspacefs_daemon.zygote import (
+    RunSession,
+    fork_session,
+    fork_transfer,
+    name_process,
+    serve_session,
+)
 
 log = logging.getLogger(__name__)
 
 SESSION_MODULE: Final = "workspacefs_daemon.session"
+TRANSFER_MODULE: Final = "workspacefs_daemon.transfer"
 _PACKAGE_DIRS: Final = (
     os.path.dirname(os.path.abspath(workspacefs.__file__)),
     os.path.dirname(os.path.abspath(__file__)),
@@ -98,13 +108,20 @@ def _build_supervisor(state: StateDir, options: argparse.Namespace, level: int) 
     run_session = _load_run_session(options.session_module)
     name_process("workspacefsd")
     listener = listen_unix(state.supervisor_socket)
-    return Supervisor(
+    supervisor: Supervisor
+    transfers = Transfers(
+        state,
+        lambda spec, listening: fork_transfer(TRANSFER_MODULE, spec, listening, supervisor.release),
+    )
+    supervisor = Supervisor(
         state,
         listener,
         lock_fd,
         fork=lambda spec, release: fork_session(run_session, spec, release),
+        transfers=transfers,
         is_outdated=lambda: stamp_of_sources(_PACKAGE_DIRS) != stamp,
     )
+    return supervisor
 
 
 def _load_run_session(module: str) -> RunSession:
@@ -129,7 +146,9 @@ def _load_run_session(module: str) -> RunSession:
         ) from exc
     gc.freeze()
     gc.enable()
-    run_session: RunSession = loaded.run_session
+    run_session: RunSession = functools.partial(
+        loaded.run_session, environ=daemon_environment(os.environ)
+    )
     return run_session
 
 
@@ -191,7 +210,11 @@ def _run_in_foreground(options: argparse.Namespace, level: int) -> int:
             _print_mounted(message["ok"], as_json=options.json)
 
     try:
-        spec = _spec_in(options.spec)
+        # Keys come through the environment that this process was started with: its command line
+        # can be read by anyone.
+        spec = dataclasses.replace(
+            _spec_in(options.spec), store_environ=store_environment(os.environ)
+        )
         state = StateDir(spec.state_dir)
         ensure_state_dir(state)
         install_log_file(state.log_file, role="session", level=level)

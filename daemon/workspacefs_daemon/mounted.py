@@ -1,39 +1,37 @@
-"""One mounted view: its workspace, its layers, its file system. Opens, freezes, rebases, closes.
+"""One mounted view: its workspace, its layers, its file system. Freezes, rebases, closes.
 
-This module knows no FUSE; session.py binds it to a mountpoint, and ops.py to the control socket.
+This module knows no FUSE; opening.py makes one, session.py binds it to a mountpoint, and ops.py to
+the control socket.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import trio
 
 from workspacefs.clock import SystemClock
-from workspacefs.errors import BusyError, RefusedError, WorkspaceError
+from workspacefs.errors import WorkspaceError
 from workspacefs.ids import CommitId
-from workspacefs.layers.journal import Journal, mark_clean, recover
+from workspacefs.layers.journal import Journal, mark_clean
 from workspacefs.layers.layer import Layer
 from workspacefs.layers.rebase import is_in, rebase_rows, rebased_content
 from workspacefs.objects.entry import Entry
 from workspacefs.objects.refs import Ref
-from workspacefs.refs import RefRecord
 from workspacefs.workspace.commit import Committed
 from workspacefs.workspace.local import LocalRecord, LocalSession
-from workspacefs.workspace.pending import Pending, entries_in
+from workspacefs.workspace.pending import Pending
 from workspacefs.workspace.seal import Sealed
-from workspacefs.workspace.sessions import OpenSession, open_session, root_of
+from workspacefs.workspace.sessions import OpenSession
 from workspacefs.workspace.workspace import Workspace
 from workspacefs_daemon.background.durability import Durability
 from workspacefs_daemon.background.hops import Blocking
-from workspacefs_daemon.identity import default_session_names, owner_name
+from workspacefs_daemon.far import FarStore
+from workspacefs_daemon.recovery import open_layer
 from workspacefs_daemon.spec import SessionSpec
 from workspacefs_daemon.vfs.filesystem import FileSystem
 from workspacefs_daemon.vfs.overlay import Overlay
@@ -42,8 +40,9 @@ from workspacefs_daemon.vfs.services import FileIds, Services
 
 log = logging.getLogger(__name__)
 
-_CACHE_BYTES: Final = 16 << 20
-"""The kernel caches what is read; ours only bridges neighbouring small files in one frame."""
+_NEAR_LOADS: Final = 8
+_FAR_LOADS: Final = 48
+"""Loads that wait for a far store at once; each is a thread that only waits."""
 
 
 class Mounted:
@@ -62,6 +61,7 @@ class Mounted:
         record: LocalRecord | None,
         session: OpenSession | None,
         layers: list[tuple[Layer, Journal]],
+        far: FarStore | None,
     ) -> None:
         """Bring the pieces together; `layers` come eldest first, the last one is live."""
         self.spec = spec
@@ -71,7 +71,8 @@ class Mounted:
         self.base = base
         self.base_root = root
         self.session = session
-        self.blocking = Blocking()
+        self.far = far
+        self.blocking = Blocking(load_threads=_FAR_LOADS if far else _NEAR_LOADS)
         self.durability = Durability(self.blocking)
         self.committing = trio.Lock()
         self._local = local
@@ -140,7 +141,7 @@ class Mounted:
         local = self._local
         number = record.layers[-1]
         layer, journal = await self.blocking.job(
-            lambda: _open_layer(local.layer_directory(number), number)
+            lambda: open_layer(local.layer_directory(number), number)
         )
         # The record goes first: from the switch on, the new layer holds what nothing else does.
         await self.blocking.job(lambda: local.save(record))
@@ -253,153 +254,3 @@ class Mounted:
         for layer in self._retired:
             layer.close()
         self._local.close()
-
-
-def open_mounted(spec: SessionSpec) -> Mounted:
-    """Open what `spec` asks for: a session, begun or resumed, or a read-only view.
-
-    Raises:
-        WorkspaceError: As workspace, session and layers tell.
-    """
-    workspace = Workspace.open(spec.store_url, cache_bytes=_CACHE_BYTES)
-    if spec.read_only:
-        ref, commit = workspace.resolve(spec.at_rev or spec.branch)
-        return Mounted(
-            spec, workspace, name=f"@{spec.at_rev or spec.branch}",
-            session_id=secrets.token_hex(8), root=commit.root, base=ref,
-            local=None, record=None, session=None, layers=[],
-        )  # fmt: skip
-    name, local = _lock_session(spec, workspace)
-    try:
-        session, _ = open_session(workspace, name, branch=spec.branch, owner=owner_name())
-        record = _local_record(local, session, name)
-        local.sweep_layers(record)
-        local.check_layers(record)
-        layers = [_open_layer(local.layer_directory(n), n) for n in record.layers]
-        root = root_of(
-            workspace, record.base, created_ns=session.session.created_ns,
-            uid=os.geteuid(), gid=os.getegid(),
-        )  # fmt: skip
-        if record.sealing is not None:
-            record, root = _finish_commit(workspace, local, session, record, root, layers)
-        return Mounted(
-            spec, workspace, name=name, session_id=session.session.session_id, root=root,
-            base=record.base, local=local, record=record, session=session, layers=layers,
-        )  # fmt: skip
-    except BaseException:
-        local.close()
-        raise
-
-
-def _lock_session(spec: SessionSpec, workspace: Workspace) -> tuple[str, LocalSession]:
-    sessions_dir = Path(spec.state_dir) / "sessions"
-    if spec.session_name is not None:
-        return spec.session_name, LocalSession.lock(sessions_dir, workspace.id, spec.session_name)
-    return _first_free(default_session_names(spec.state_dir), sessions_dir, workspace.id)
-
-
-def _first_free(
-    names: Iterator[str], sessions_dir: Path, workspace_id: str
-) -> tuple[str, LocalSession]:
-    while True:
-        name = next(names)
-        try:
-            return name, LocalSession.lock(sessions_dir, workspace_id, name)
-        except BusyError:
-            continue
-
-
-def _local_record(local: LocalSession, session: OpenSession, name: str) -> LocalRecord:
-    """Return what this machine has of a session; begin with the session's head if nothing."""
-    found = local.load()
-    head = session.head
-    if found is not None and found.session_id != session.session.session_id:
-        kept = local.set_aside(found.session_id)
-        log.warning("session.set_aside", extra={"session": name, "kept": str(kept)})
-        found = None
-    if found is None:
-        if local.has_layers():
-            kept = local.set_aside(secrets.token_hex(8))
-            log.warning("session.set_aside", extra={"session": name, "kept": str(kept)})
-        record = LocalRecord(
-            session_id=session.session.session_id, base=head, layers=(0,), next_layer=1
-        )
-        recover(local.layer_directory(0), boot_id=_boot_id())
-        local.save(record)
-        return record
-    base_id = None if found.base is None else found.base.id
-    if session.record.commit_id in (base_id, found.sealing):
-        return found
-    raise RefusedError(
-        f"session {name} has gone on in another place (it is at "
-        f"{_short(session.record)} there, at {base_id.hex()[:12] if base_id else 'nothing'} here), "
-        f"and the work that is not committed here, kept in {local.directory}, does not build on "
-        "that. Mount with another --session",
-        kind="session.diverged",
-        session=name,
-    )
-
-
-def _short(record: RefRecord) -> str:
-    return record.commit_id.hex()[:12] if record.commit_id else "nothing"
-
-
-def _boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text()
-
-
-def _open_layer(directory: Path, number: int) -> tuple[Layer, Journal]:
-    recovery = recover(directory, boot_id=_boot_id())
-    if recovery.lost_power:
-        log.warning(
-            "layer.recovered",
-            extra={"layer": str(directory), "torn_bytes": recovery.torn_bytes},
-        )
-    layer = Layer(directory, number=number)
-    if not recovery.journal_is_complete:
-        layer.sweep_own_files()
-        layer.distrust_bodies()
-    layer.ensure_ballast()
-    return layer, Journal(layer, is_complete=recovery.journal_is_complete)
-
-
-def _finish_commit(
-    workspace: Workspace,
-    local: LocalSession,
-    session: OpenSession,
-    record: LocalRecord,
-    root: Entry,
-    layers: list[tuple[Layer, Journal]],
-) -> tuple[LocalRecord, Entry]:
-    """Finish, or give up, the commit that a process was making when it died."""
-    if session.record.commit_id != record.sealing:
-        record = replace(record, sealing=None, sealed_layers=())
-        local.save(record)
-        return record, root
-    head = session.head
-    assert head is not None
-    new_root = workspace.store.load_commit(head).root
-    sealed = [pair for pair in layers if pair[0].number in record.sealed_layers]
-    snapshots = [layer.snapshot() for layer, _ in reversed(sealed)]
-    numbered = {layer.number: layer for layer, _ in sealed}
-    entries = entries_in(new_root, Pending(root, snapshots, numbered, workspace.store))
-    for snapshot in snapshots:
-        snapshot.close()
-    for layer, journal in layers:
-        if layer.number not in numbered:
-            for _ in rebase_rows(layer, entries, numbered):
-                pass
-            # Durable before the record says that the sealed layers are gone.
-            pending = journal.prepare()
-            journal.write(pending)
-            layer.bury(pending.doomed)
-    kept = tuple(number for number in record.layers if number not in numbered)
-    record = replace(record, base=head, layers=kept, sealing=None, sealed_layers=())
-    local.save(record)
-    for pair in sealed:
-        layers.remove(pair)
-        pair[1].close()
-        pair[0].close()
-        local.remove_layer(pair[0].number)
-    log.info("commit.finished", extra={"commit": head.id.hex()})
-    return record, new_root

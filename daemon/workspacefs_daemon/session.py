@@ -16,10 +16,12 @@ import trio
 from workspacefs.client.unmount import unmount
 from workspacefs.errors import BusyError, NotFoundError, UnavailableError, WorkspaceError
 from workspacefs.statedir import StateDir
+from workspacefs_daemon.background.reading_ahead import read_ahead
 from workspacefs_daemon.bindings.fuse.mount import mount, raise_read_ahead, serve
 from workspacefs_daemon.bindings.fuse.operations import Operations
 from workspacefs_daemon.control.server import serve_control
-from workspacefs_daemon.mounted import Mounted, open_mounted
+from workspacefs_daemon.mounted import Mounted
+from workspacefs_daemon.opening import open_mounted
 from workspacefs_daemon.ops import Ops, describe_session
 from workspacefs_daemon.spec import SessionSpec
 
@@ -47,10 +49,19 @@ def run_session(
     spec: SessionSpec,
     ready: Callable[[Mapping[str, object]], None],
     failed: Callable[[BaseException], None],
+    *,
+    environ: Mapping[str, str],
 ) -> None:
-    """Serve one mount from beginning to end; see zygote.RunSession."""
+    """Serve one mount from beginning to end; see zygote.RunSession.
+
+    Args:
+        spec: What to mount.
+        ready: Called when it answers.
+        failed: Called with what went wrong.
+        environ: What a new supervisor would be started with, if one is needed.
+    """
     gc.set_threshold(*_GC_THRESHOLDS)
-    mounted = open_mounted(spec)
+    mounted = open_mounted(spec, environ)
     trio.run(_serve, mounted, ready)
 
 
@@ -68,6 +79,8 @@ async def _serve(mounted: Mounted, ready: Callable[[Mapping[str, object]], None]
                 nursery.start_soon(mounted.durability.run)
                 nursery.start_soon(_unmount_on_signal, spec.mountpoint, mounted)
                 nursery.start_soon(_announce, mounted, socket_path, ready)
+                if mounted.far is not None:
+                    nursery.start_soon(read_ahead, mounted.far, mounted)
                 await serve(operations, mounted.blocking)
             finally:
                 pyfuse3.close(unmount=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from workspacefs.errors import UsageError
@@ -18,7 +18,7 @@ class SessionSpec:
     """One mount to be made. Paths are text as os.fsdecode gives it."""
 
     store_url: str
-    """Absolute: "file:///dir"."""
+    """Absolute: "file:///dir", "s3://bucket/prefix"."""
     mountpoint: str
     """Absolute, free of symbolic links; checked by mountpoints.prepare_mountpoint before use."""
     state_dir: str
@@ -34,7 +34,28 @@ class SessionSpec:
     """Whether other accounts may enter; None: only when we are root."""
     foreground: bool = False
     """Whether a person waits for the process: it was not forked from a supervisor."""
+    store_environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What leads to a far store, keys and tokens included: never logged, in no command line."""
+    transfer_socket: str | None = None
+    """Where the transfer process of a far store listens; set by the supervisor."""
+    prefetch: str = "adaptive"
+    """How much of a far store is fetched before it is asked for: see PREFETCH_MODES."""
+    store_timeout_s: float = 60.0
+    """Longest wait for bytes of a far store; then the program gets EIO."""
+    cache_limit_bytes: int | None = None
+    """How large the cache of this account may grow; None: as it was, or its default."""
+    metrics: str | None = None
+    """Where to serve figures for Prometheus: a port of 127.0.0.1, or the path of a socket."""
 
+    @property
+    def is_far(self) -> bool:
+        """Whether the store is reached through a transfer process."""
+        return self.store_url.startswith("s3:")
+
+
+PREFETCH_MODES: Final = ("none", "metadata", "adaptive")
+"""none: nothing but what is asked for; metadata: names and attributes of the whole tree as well;
+adaptive: also data, as reading goes on, and in the order that an earlier mount read it."""
 
 _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "store_url": (str,),
@@ -46,6 +67,12 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "read_only": (bool,),
     "allow_other": (bool, type(None)),
     "foreground": (bool,),
+    "store_environ": (dict,),
+    "transfer_socket": (str, type(None)),
+    "prefetch": (str,),
+    "store_timeout_s": (float, int),
+    "cache_limit_bytes": (int, type(None)),
+    "metrics": (str, type(None)),
 }
 
 
@@ -62,10 +89,17 @@ def spec_from_document(document: Mapping[str, object]) -> SessionSpec:
     """
     for name, value in document.items():
         if name not in _KINDS or type(value) not in _KINDS[name]:
-            raise UsageError(
-                f"a mount cannot have {name:.40} = {value!r:.40}", kind="mount.malformed"
-            )
+            shown = "…" if name == "store_environ" else f"{value!r:.40}"
+            raise UsageError(f"a mount cannot have {name:.40} = {shown}", kind="mount.malformed")
     missing = {"store_url", "mountpoint", "state_dir"} - document.keys()
     if missing:
         raise UsageError(f"a mount needs {', '.join(sorted(missing))}", kind="mount.malformed")
-    return SessionSpec(**document)  # type: ignore[arg-type]  # types were compared just above
+    spec = SessionSpec(**document)  # type: ignore[arg-type]  # types were compared just above
+    if not all(type(one) is str for pair in spec.store_environ.items() for one in pair):
+        raise UsageError("store_environ holds something else than texts", kind="mount.malformed")
+    if spec.prefetch not in PREFETCH_MODES:
+        raise UsageError(
+            f"--prefetch is one of {', '.join(PREFETCH_MODES)}, not {spec.prefetch:.40}",
+            kind="mount.malformed",
+        )
+    return spec

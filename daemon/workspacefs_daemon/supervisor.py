@@ -7,6 +7,7 @@ This module must not know what a session does.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import os
@@ -27,6 +28,7 @@ from workspacefs.protocol.parts import iter_answer
 from workspacefs.protocol.sockets import peer_refusal
 from workspacefs.statedir import StateDir
 from workspacefs_daemon.spec import SessionSpec, spec_from_document
+from workspacefs_daemon.transfers import Transfers
 from workspacefs_daemon.zygote import StartedSession
 
 log = logging.getLogger(__name__)
@@ -73,6 +75,7 @@ class Supervisor:
         lock_fd: int,
         *,
         fork: Fork,
+        transfers: Transfers,
         is_outdated: Callable[[], bool],
         idle_exit_s: float = IDLE_EXIT_S,
     ) -> None:
@@ -80,6 +83,7 @@ class Supervisor:
         self._listener = listener
         self._lock_fd = lock_fd
         self._fork = fork
+        self._transfers = transfers
         self._is_outdated = is_outdated
         self._idle_exit_s = idle_exit_s
         self._selector = selectors.DefaultSelector()
@@ -198,6 +202,8 @@ class Supervisor:
             case "mount":
                 self._mount(asker, request)
                 return None
+            case "transfer":
+                return {"socket": self._transfers.ensure_for(request.args)}
             case "stop":
                 self._stop_listening()
                 return {"pid": os.getpid()}
@@ -219,6 +225,12 @@ class Supervisor:
                 "the supervisor was started from code that has changed since; it steps back",
                 kind="supervisor.outdated",
             )
+        if spec.is_far:
+            # First: while it gets ready, the session does what it can without it.
+            socket_path = self._transfers.ensure(
+                spec.store_url, spec.store_environ, cache_limit_bytes=spec.cache_limit_bytes
+            )
+            spec = dataclasses.replace(spec, transfer_socket=socket_path)
         birth = _Birth(asker, request.id, self._fork(spec, self.release))
         self._births.add(birth)
         self._watch(birth.started.ready_fd, lambda: self._hear_birth(birth))
@@ -282,10 +294,11 @@ class Supervisor:
             if pid == 0:
                 return
             code = os.waitstatus_to_exitcode(status)
+            is_transfer = self._transfers.reaped(pid)
             log.log(
                 logging.INFO if code == 0 else logging.WARNING,
-                "session.process_ended",
-                extra={"session_pid": pid, "exit_status": code},
+                "transfer.process_ended" if is_transfer else "session.process_ended",
+                extra={"ended_pid": pid, "exit_status": code},
             )
 
     def _look_around(self) -> None:

@@ -60,6 +60,8 @@ def run_session(
     spec: SessionSpec,
     ready: Callable[[Mapping[str, object]], None],
     failed: Callable[[BaseException], None],
+    *,
+    environ: Mapping[str, str],
 ) -> None:
     match spec.session_name:
         case "fail":

@@ -222,6 +222,11 @@ class Fetcher:
         except OSError:
             return False
 
+    def total_bytes(self, key: str) -> int:
+        """Return the length of a value of which something is here; 0: not known."""
+        file = self._directory.find(key)
+        return 0 if file is None else file.total_bytes
+
     def remove(self, key: str) -> None:
         """Let go of a value that is no more."""
         self._directory.remove(key)

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -88,11 +89,47 @@ class TransferBackend:
         self._idle: list[Wire] = []
         self._lock = threading.Lock()
         self._hints: Wire | None = None
+        self._early: dict[str, Future[Message]] = {}
+
+    # -- opening in one round trip -------------------------------------------------------------
+
+    def read_early(
+        self, keys: Sequence[str], *, on_value: Callable[[str, bytes], None] | None = None
+    ) -> None:
+        """Begin to read values that will be asked for in a moment, all at once.
+
+        The first `get` or `get_versioned` of each takes what came; call `forget_early` when that
+        is over.
+
+        Args:
+            keys: Whose values.
+            on_value: Called with each that there is, on a thread of its own.
+        """
+        threads = ThreadPoolExecutor(len(keys), thread_name_prefix="early")
+
+        def read(key: str) -> Message:
+            answer = self._ask("get_versioned", {"key": key}, silence_s=self.wait_s + _GRACE_S)
+            if on_value is not None:
+                try:
+                    on_value(key, answer.payload)
+                except WorkspaceError:
+                    pass  # whoever reads the value meets the same, and says so
+            return answer
+
+        for key in keys:
+            self._early[key] = threads.submit(read, key)
+        threads.shutdown(wait=False)
+
+    def forget_early(self) -> None:
+        """Read everything anew from now on."""
+        self._early = {}
 
     # -- the backend ---------------------------------------------------------------------------
 
     def get(self, key: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """Return a value or exactly the range asked for. See Backend.get."""
+        if length is None and offset == 0 and (early := self._early.pop(key, None)) is not None:
+            return early.result().payload
         if length is not None and key.startswith(self._prefix):
             data = self.find_near(key, offset=offset, length=length)
             if data is not None:
@@ -107,7 +144,11 @@ class TransferBackend:
 
     def get_versioned(self, key: str) -> tuple[bytes, Version]:
         """Return a whole value and its token. See Backend.get_versioned."""
-        answer = self._ask("get_versioned", {"key": key}, silence_s=self.wait_s + _GRACE_S)
+        early = self._early.pop(key, None)
+        if early is not None:
+            answer = early.result()
+        else:
+            answer = self._ask("get_versioned", {"key": key}, silence_s=self.wait_s + _GRACE_S)
         return answer.payload, Version(str(answer.header["version"]))
 
     def size_bytes(self, key: str) -> int:

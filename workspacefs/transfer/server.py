@@ -61,12 +61,16 @@ class TransferServer:
         self._lock = threading.Lock()
         self._connections = 0
         self._idle_since = time.monotonic()
-        self.is_stopping = False
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """Have `serve` return soon; from any thread or signal handler."""
+        self._is_stopping = True
 
     def serve(self) -> None:
         """Serve until nobody has been connected for long, or told to stop."""
         self._listener.setblocking(False)
-        while not self.is_stopping:
+        while not self._is_stopping:
             ready, _, _ = select.select([self._listener], [], [], _LOOK_AROUND_S)
             if ready:
                 self._accept()

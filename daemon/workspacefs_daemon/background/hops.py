@@ -9,9 +9,9 @@ import trio
 
 T = TypeVar("T")
 
-_LOAD_THREADS: Final = 8
 _SYNC_THREADS: Final = 1
 _JOB_THREADS: Final = 4
+_ERRAND_THREADS: Final = 4
 
 
 class Blocking:
@@ -21,12 +21,13 @@ class Blocking:
     reader go on (see bindings/fuse/spin.py).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, load_threads: int = 8) -> None:
         self.on_suspend: Callable[[], None] = _nothing
         self.hops_under_way = 0
-        self._loads = trio.CapacityLimiter(_LOAD_THREADS)
+        self._loads = trio.CapacityLimiter(load_threads)
         self._syncs = trio.CapacityLimiter(_SYNC_THREADS)
         self._jobs = trio.CapacityLimiter(_JOB_THREADS)
+        self._errands = trio.CapacityLimiter(_ERRAND_THREADS)
 
     async def load(self, call: Callable[[], T]) -> T:
         """Run a read from the store or the disk that a file operation waits for."""
@@ -39,6 +40,10 @@ class Blocking:
     async def job(self, call: Callable[[], T]) -> T:
         """Run long work: a status, a commit."""
         return await self._hop(call, self._jobs)
+
+    async def errand(self, call: Callable[[], T]) -> T:
+        """Run something that nobody need wait for: cancelled, it is left to itself."""
+        return await trio.to_thread.run_sync(call, limiter=self._errands, abandon_on_cancel=True)
 
     async def _hop(self, call: Callable[[], T], limiter: trio.CapacityLimiter) -> T:
         self.hops_under_way += 1

@@ -12,11 +12,17 @@ from typing import Final
 
 from workspacefs import __version__
 from workspacefs.cli.context import Context, Output, short_id
+from workspacefs.cli.parser import add_store_flags
 from workspacefs.cli.store_urls import absolute_url
 from workspacefs.client.mountinfo import find_mount
 from workspacefs.client.registry import living_sessions
 from workspacefs.client.supervisor import daemon_command, ensure_supervisor
-from workspacefs.config import daemon_environment
+from workspacefs.config import (
+    CACHE_SIZE_VARIABLE,
+    daemon_environment,
+    parse_cache_size,
+    store_environment,
+)
 from workspacefs.errors import UnavailableError, UsageError, WorkspaceError
 from workspacefs.statedir import ensure_state_dir
 
@@ -33,7 +39,11 @@ _REASON_MAX_BYTES: Final = 4096
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("url", metavar="URL", help="store of the workspace: ./dir or file:///dir")
+    parser.add_argument(
+        "url",
+        metavar="URL",
+        help="store of the workspace: ./dir, file:///dir or s3://bucket/prefix",
+    )
     parser.add_argument("mountpoint", metavar="MOUNTPOINT", help="an empty directory")
     parser.add_argument(
         "--session",
@@ -50,9 +60,35 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="let other accounts in, as far as modes allow (default: only when we are root)",
     )
+    _add_far_flags(parser)
     parser.add_argument("--mkdir", action="store_true", help="create the mountpoint if absent")
     parser.add_argument(
         "--foreground", action="store_true", help="stay here; Ctrl-C unmounts, nothing is lost"
+    )
+    add_store_flags(parser)
+
+
+def _add_far_flags(parser: argparse.ArgumentParser) -> None:
+    far = parser.add_argument_group("for stores that are far (s3://)")
+    far.add_argument(
+        "--prefetch",
+        choices=("none", "metadata", "adaptive"),
+        default="adaptive",
+        help="what is fetched before it is asked for: nothing; names and attributes; data too, as "
+        "reading goes on and as it went on an earlier mount (adaptive)",
+    )
+    far.add_argument(
+        "--cache-size",
+        metavar="SIZE",
+        help="how large the cache of this account may grow, as 20G; at least 64M "
+        "(default: $WORKSPACEFS_CACHE_SIZE, else 20G and at most a fifth of the disk)",
+    )
+    far.add_argument(
+        "--store-timeout",
+        metavar="SECONDS",
+        type=float,
+        default=60.0,
+        help="how long a program waits for the store before it gets an error (60)",
     )
 
 
@@ -66,7 +102,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         )
     mountpoint = os.path.realpath(options.mountpoint)
     spec: dict[str, object] = {
-        "store_url": absolute_url(options.url),
+        "store_url": absolute_url(options.url, context.environ, options),
         "mountpoint": mountpoint,
         "state_dir": context.state.root,
         "session_name": options.session,
@@ -75,6 +111,11 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         "read_only": options.read_only,
         "allow_other": options.allow_other,
         "foreground": options.foreground,
+        "prefetch": options.prefetch,
+        "store_timeout_s": max(1.0, options.store_timeout),
+        "cache_limit_bytes": parse_cache_size(
+            options.cache_size or context.environ.get(CACHE_SIZE_VARIABLE)
+        ),
     }
     made = options.mkdir and _make_directory(mountpoint)
     said_before = _size_of(context.state.crash_file)
@@ -138,8 +179,9 @@ def _become_session(spec: Mapping[str, object], context: Context) -> None:
 
 
 def _mount(spec: Mapping[str, object], context: Context) -> dict[str, object]:
+    # Over a socket that only we may read, not as an argument: it holds keys.
     args = {
-        "spec": spec,
+        "spec": {**spec, "store_environ": store_environment(context.environ)},
         "version": __version__,
         "mount_namespace": os.stat("/proc/self/ns/mnt").st_ino,
     }

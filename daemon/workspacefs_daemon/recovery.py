@@ -1,0 +1,36 @@
+"""Opening layers: what the last process left, made whole again after kill -9 or power loss."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from workspacefs.layers.journal import Journal, recover
+from workspacefs.layers.layer import Layer
+
+log = logging.getLogger(__name__)
+
+
+def begin_layer(directory: Path) -> None:
+    """Make the directory of a layer that has nothing in it yet."""
+    recover(directory, boot_id=_boot_id())
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text()
+
+
+def open_layer(directory: Path, number: int) -> tuple[Layer, Journal]:
+    """Return a layer and its journal, recovered if need be."""
+    recovery = recover(directory, boot_id=_boot_id())
+    if recovery.lost_power:
+        log.warning(
+            "layer.recovered",
+            extra={"layer": str(directory), "torn_bytes": recovery.torn_bytes},
+        )
+    layer = Layer(directory, number=number)
+    if not recovery.journal_is_complete:
+        layer.sweep_own_files()
+        layer.distrust_bodies()
+    layer.ensure_ballast()
+    return layer, Journal(layer, is_complete=recovery.journal_is_complete)
