@@ -102,7 +102,7 @@ def test_options_are_merged() -> None:
     """What is given beside the URL counts more than what stands in it."""
     url = parse_s3_url("s3://bucket/p?region=a&profile=p")
 
-    merged = merge_options(url, {"region": "b", "endpoint_url": "http://h:80", "sse": None})
+    merged = merge_options(url, {"region": "b", "endpoint_url": "http://h:80"})
 
     assert str(merged) == "s3://bucket/p?endpoint_url=http://h&profile=p&region=b"
     with pytest.raises(UsageError):

@@ -6,6 +6,7 @@ Part of the start of every command: this module must not load boto3, nor datacla
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
@@ -101,14 +102,31 @@ def parse_s3_url(url: str) -> S3Url:
     return S3Url(bucket, prefix, **_checked(_parse_query(query)))
 
 
-def merge_options(url: S3Url, options: dict[str, str | None]) -> S3Url:
+def merged_url(url: str, options: Mapping[str, str], *, endpoint_url: str | None) -> str:
+    """Return the canonical spelling of an s3 URL with the options that are given beside it.
+
+    Args:
+        url: As typed.
+        options: They count more than those of the URL.
+        endpoint_url: Taken when neither has one.
+
+    Raises:
+        UsageError: The URL or an option makes no sense.
+    """
+    place = merge_options(parse_s3_url(url), options)
+    if place.endpoint_url is None and endpoint_url is not None:
+        place = merge_options(place, {"endpoint_url": endpoint_url})
+    return str(place)
+
+
+def merge_options(url: S3Url, options: Mapping[str, str]) -> S3Url:
     """Return `url` with the options that are given; they count more than those it had.
 
     Raises:
         UsageError: An option makes no sense.
     """
     known: dict[str, str] = {name: str(value) for name, value in url._options().items()}
-    known.update({name: value for name, value in options.items() if value is not None})
+    known.update(options)
     return S3Url(url.bucket, url.prefix, **_checked(known))
 
 

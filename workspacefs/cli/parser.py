@@ -4,10 +4,25 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from workspacefs.config import load_commit_defaults
 from workspacefs.errors import UsageError
+
+STORE_FLAGS: Final = {
+    "endpoint-url": ("endpoint_url", "URL", "S3 server (default: $AWS_ENDPOINT_URL_S3, else AWS)"),
+    "region": ("region", "NAME", "region of the bucket (default: of the AWS configuration)"),
+    "profile": ("profile", "NAME", "profile of ~/.aws that holds the credentials"),
+    "s3-addressing": (
+        "addressing",
+        "STYLE",
+        "path or virtual: where the bucket's name stands (default: auto)",
+    ),
+    "ca-bundle": ("ca_bundle", "FILE", "certificates to trust (default: those of the system)"),
+    "sse": ("sse", "KIND", "AES256 or aws:kms: encryption that the server shall apply"),
+    "sse-kms-key-id": ("sse_kms_key_id", "ID", "key for --sse aws:kms"),
+}
+"""Flag → the option of an s3 URL that it gives, the name of its value, and what it is."""
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -47,6 +62,15 @@ def add_progress_flag(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="show progress on standard error (default: when that is a terminal)",
     )
+
+
+def add_store_flags(parser: argparse.ArgumentParser) -> None:
+    """Add what says how an S3 store is reached; credentials never come by flags."""
+    group = parser.add_argument_group(
+        "S3 stores", "also as options of the URL: s3://BUCKET/PREFIX?endpoint_url=URL&region=NAME"
+    )
+    for flag, (_, value, what) in STORE_FLAGS.items():
+        group.add_argument(f"--{flag}", metavar=value, help=what)
 
 
 def add_provenance_flags(parser: argparse.ArgumentParser) -> None:

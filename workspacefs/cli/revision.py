@@ -5,6 +5,7 @@ Loads the whole library; only modules of commands that look into a store import 
 
 from __future__ import annotations
 
+import argparse
 import os
 from typing import NamedTuple
 
@@ -41,10 +42,13 @@ class Place(NamedTuple):
         return is_default and next(self.workspace.refs.iter_names(RefKind.BRANCH), None) is None
 
 
-def open_place(where: str | None, rev: str | None, context: Context) -> Place:
+def open_place(
+    where: str | None, rev: str | None, options: argparse.Namespace, context: Context
+) -> Place:
     """Open what [URL[@REV]|PATH] [REV] names; a path inside a mount means its session.
 
-    A single word that is no directory is a revision, when we are inside a mount.
+    A single word that is no directory is a revision, when we are inside a mount. `options` has
+    the flags of `add_store_flags`.
     """
     at_rev = None
     if where is not None:
@@ -61,9 +65,11 @@ def open_place(where: str | None, rev: str | None, context: Context) -> Place:
     if session is None:
         if where is None:
             raise UsageError(
-                "name a store (./dir or file:///dir), or go into a mount", kind="usage.url"
+                "name a store (./dir, file:///dir or s3://bucket/prefix), or go into a mount",
+                kind="usage.url",
             )
-        return Place(Workspace.open(absolute_url(where)), rev or at_rev or DEFAULT_BRANCH)
+        url = absolute_url(where, context.environ, options)
+        return Place(Workspace.open(url), rev or at_rev or DEFAULT_BRANCH)
     workspace = Workspace.open(session.store_url)
     chosen = rev or at_rev
     if chosen is None and session.session.startswith("@"):

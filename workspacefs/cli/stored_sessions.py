@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 
 from workspacefs.cli.commit_text import time_text
@@ -12,10 +13,10 @@ from workspacefs.refs import RefKind
 
 
 def rows_of(
-    where: str | None, mounted: Sequence[LiveSession], context: Context
+    options: argparse.Namespace, mounted: Sequence[LiveSession], context: Context
 ) -> list[dict[str, object]]:
     """Return one row for each session that was not deleted, in order of name."""
-    workspace = open_place(where, None, context).workspace
+    workspace = open_place(options.where, None, options, context).workspace
     hidden = find_hidden(mounted)
     here = {
         session.session: session

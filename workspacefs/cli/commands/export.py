@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 
 from workspacefs.cli.context import Context, Output, count_text, size_text, text_of
-from workspacefs.cli.parser import add_progress_flag
+from workspacefs.cli.parser import add_progress_flag, add_store_flags
 from workspacefs.cli.progress import Bar
 from workspacefs.cli.revision import Place, open_place
 from workspacefs.errors import UsageError
@@ -36,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--keep-special", action="store_true", help="write set-id bits and devices too"
     )
     add_progress_flag(parser)
+    add_store_flags(parser)
 
 
 def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
@@ -45,7 +46,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         raise UsageError("standard output cannot hold both a tar and JSON", kind="usage.output")
     if is_tar and sys.stdout.isatty():
         raise UsageError("a tar is nothing for a terminal: send it elsewhere", kind="usage.output")
-    place = open_place(options.where, None, context)
+    place = open_place(options.where, None, options, context)
     ref, root = _load(place)
     with Bar("export", unit="files", is_shown=options.progress) as bar:
 

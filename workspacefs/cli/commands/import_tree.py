@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from workspacefs.cli.commit_text import commit_document
 from workspacefs.cli.context import Context, Output, count_text, short_id, size_text, text_of
-from workspacefs.cli.parser import add_progress_flag, add_provenance_flags
+from workspacefs.cli.parser import add_progress_flag, add_provenance_flags, add_store_flags
 from workspacefs.cli.progress import Bar
 from workspacefs.cli.provenance import new_provenance
 from workspacefs.cli.store_urls import absolute_url
@@ -48,13 +48,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_provenance_flags(parser)
     add_progress_flag(parser)
+    add_store_flags(parser)
 
 
 def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     """Import; all of it lands, or nothing."""
     if not options.message.strip():
         raise UsageError("a commit needs a message that says why (-m)", kind="commit.message")
-    workspace = Workspace.open(absolute_url(options.url))
+    workspace = Workspace.open(absolute_url(options.url, context.environ, options))
     began = time.monotonic()
     with Bar("import", unit="files", is_shown=options.progress) as bar:
         result = import_directory(

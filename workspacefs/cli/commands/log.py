@@ -9,6 +9,7 @@ from itertools import islice
 from workspacefs.cli.change_text import add_change_flags, changes_of, iter_change_lines
 from workspacefs.cli.commit_text import commit_document, iter_commit_lines
 from workspacefs.cli.context import Context
+from workspacefs.cli.parser import add_store_flags
 from workspacefs.cli.revision import Place, open_place
 from workspacefs.objects.commits import Commit
 from workspacefs.objects.refs import Ref
@@ -28,11 +29,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--first-parent", action="store_true", help="only what the branch itself went through"
     )
     add_change_flags(parser)
+    add_store_flags(parser)
 
 
 def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     """List commits, newest first."""
-    place = open_place(options.where, options.rev, context)
+    place = open_place(options.where, options.rev, options, context)
     documents = []
     for number, (ref, commit) in enumerate(_iter_commits(place, options)):
         changes = changes_of(commit, place.workspace, options)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from workspacefs.cli.commit_text import time_text
 from workspacefs.cli.context import Context, text_of
+from workspacefs.cli.parser import add_store_flags
 from workspacefs.cli.revision import open_place
 from workspacefs.objects.entry import Entry
 from workspacefs.workspace.listing import list_path
@@ -24,11 +25,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", nargs="?", default="", help="default: the root")
     parser.add_argument("-l", "--long", action="store_true", help="modes, sizes and times too")
     parser.add_argument("-R", "--recursive", action="store_true", help="all that lies below")
+    add_store_flags(parser)
 
 
 def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     """List it."""
-    place = open_place(options.where, None, context)
+    place = open_place(options.where, None, options, context)
     document: dict[str, object] = {"url": place.workspace.url, "rev": place.rev, "commit": None}
     rows: list[dict[str, object]] = []
     document["entries"] = rows

@@ -7,6 +7,7 @@ import importlib
 from collections.abc import Mapping
 
 from workspacefs.cli.context import Context, session_text, short_id
+from workspacefs.cli.parser import add_store_flags
 from workspacefs.client.registry import LiveSession, find_hidden, load_sessions
 from workspacefs.errors import UsageError
 
@@ -21,6 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--local", action="store_true", help="what is mounted here, of whatever workspace"
     )
+    add_store_flags(parser)
 
 
 def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
@@ -31,7 +33,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
             raise UsageError("--local lists all workspaces; give no URL with it", kind="usage.url")
         return _list_local(mounted, context)
     stored = importlib.import_module("workspacefs.cli.stored_sessions")
-    rows: list[dict[str, object]] = stored.rows_of(options.where, mounted, context)
+    rows: list[dict[str, object]] = stored.rows_of(options, mounted, context)
     if not rows:
         context.out.line("no sessions yet; workspacefs mount begins one")
     for row in rows:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from workspacefs.cli.change_text import add_change_flags, changes_of, iter_change_lines
 from workspacefs.cli.commit_text import commit_document, iter_commit_lines
 from workspacefs.cli.context import Context
+from workspacefs.cli.parser import add_store_flags
 from workspacefs.cli.revision import open_place
 
 EXAMPLE = """\
@@ -20,11 +21,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("where", metavar="URL|PATH", nargs="?", help="default: here")
     parser.add_argument("rev", metavar="REV", nargs="?", help="which one (default: newest)")
     add_change_flags(parser)
+    add_store_flags(parser)
 
 
 def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     """Show the commit."""
-    place = open_place(options.where, options.rev, context)
+    place = open_place(options.where, options.rev, options, context)
     ref, commit = place.load()
     changes = changes_of(commit, place.workspace, options, with_names=True)
     for line in iter_commit_lines(ref, commit):
