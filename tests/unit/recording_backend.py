@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections import Counter
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,18 +53,23 @@ class RecordingBackend:
         self._lock = threading.Lock()
         self._ticks = 0
         self._under_way = 0
-        self._barrier = threading.Barrier(1)
-        self._expected: Counter[str] = Counter()
+        self._meetings: dict[str, deque[threading.Barrier]] = {}
 
     @contextmanager
-    def together(self, *kinds: str) -> Iterator[None]:
-        """Answer the next requests of these kinds only when all of them have come."""
-        self._barrier = threading.Barrier(len(kinds), timeout=_PATIENCE_S)
-        self._expected = Counter(kinds)
+    def together(self, *rounds: Sequence[str]) -> Iterator[None]:
+        """Have the next requests of these kinds meet: those of a round are answered when all of
+        them have come. On leaving, all rounds must have taken place.
+        """
+        for kinds in rounds:
+            barrier = threading.Barrier(len(kinds), timeout=_PATIENCE_S)
+            for kind in kinds:
+                self._meetings.setdefault(kind, deque()).append(barrier)
         try:
             yield
+            missed = [kind for kind, barriers in self._meetings.items() if barriers]
+            assert not missed, f"not asked for often enough: {missed}"
         finally:
-            self._expected.clear()
+            self._meetings.clear()
 
     @contextmanager
     def recorded(self) -> Iterator[list[Request]]:
@@ -127,17 +132,21 @@ class RecordingBackend:
         """Tell what is_local tells."""
         return self.is_local
 
+    def find_near(self, key: str, *, offset: int, length: int) -> bytes | None:
+        """Return None: nothing is on this machine, unless all is."""
+        return self.inner.find_near(key, offset=offset, length=length) if self.is_local else None
+
     def _do(self, verb: str, key: str, call: Callable[[], T], length: int = 0) -> T:
         with self._lock:
             request = Request(verb, key, threading.get_ident(), self._tick(), length=length)
             self.requests.append(request)
             self._under_way += 1
             self.most_at_once = max(self.most_at_once, self._under_way)
-            is_expected = self._expected[request.kind] > 0
-            self._expected[request.kind] -= 1
+            barriers = self._meetings.get(request.kind)
+            meeting = barriers.popleft() if barriers else None
         try:
-            if is_expected:
-                self._barrier.wait()
+            if meeting is not None:
+                meeting.wait()
             return call()
         finally:
             with self._lock:

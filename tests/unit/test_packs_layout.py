@@ -75,7 +75,7 @@ def test_four_packs_are_under_way_at_once(backend: RecordingBackend) -> None:
     """A writer waits for room, not for each pack."""
     writer = ObjectWriter(backend, threads=0, pack_bytes=500_000)
 
-    with backend.together(*["put packs"] * 4):
+    with backend.together(["put packs"] * 4):
         write_files(writer, 100)
         writer.finish()
 
@@ -89,7 +89,7 @@ def test_last_packs_and_what_goes_beside_them_are_one_round(backend: RecordingBa
     before = kinds_of(backend.requests)
     assert before == ["put packs"]
 
-    with backend.together("put packs", "put packs", "put ops"):
+    with backend.together(["put packs", "put packs", "put ops"]):
         writer.finish(beside={"ops/1": b"entry"})
 
     assert backend.inner.get("ops/1") == b"entry"

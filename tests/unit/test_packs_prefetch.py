@@ -100,7 +100,7 @@ def test_ranges_are_read_at_the_same_time() -> None:
     refs = store_leaves(backend, 600)
     store = ObjectStore(backend)
 
-    with backend.together(*["get packs"] * 4):
+    with backend.together(["get packs"] * 4):
         store.prefetch_nodes(refs)
 
     assert backend.most_at_once >= 4

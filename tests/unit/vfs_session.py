@@ -83,10 +83,14 @@ class ForgetfulStore:
 class Session:
     """A file system over layers in `directory`, with what mount and commit do to it."""
 
-    def __init__(self, directory: Path, *, is_local: bool = True) -> None:
-        self.workspace = Workspace.create(MemoryBackend(secrets.token_hex(8)))
+    def __init__(
+        self, directory: Path, *, is_local: bool = True, workspace: Workspace | None = None
+    ) -> None:
+        """Begin the session "s" of a new workspace, or from main in `workspace`."""
+        self.workspace = workspace or Workspace.create(MemoryBackend(secrets.token_hex(8)))
         self.session, _ = open_session(self.workspace, "s", branch="main", owner="me")
-        self.root_entry: Entry = root_of(self.workspace, None, created_ns=0, uid=0, gid=0)
+        base = self.session.head
+        self.root_entry: Entry = root_of(self.workspace, base, created_ns=0, uid=0, gid=0)
         self.store = ForgetfulStore(self.workspace, is_local=is_local)
         self._directory = directory
         self._numbers = itertools.count()

@@ -119,7 +119,7 @@ class Packs:
     def finish(self, beside: Sequence[Value]) -> None:
         """Upload what is left and, at the same time, `beside`; all is durable on return."""
         left = list(dict.fromkeys(self._filling.values()))
-        self._uploads.finish([*beside, *map(self._close, left)])
+        self._uploads.finish([*map(self._close, left), *beside])
 
     def _close(self, pack: PackBuilder) -> Value:
         self._filling = {kind: other for kind, other in self._filling.items() if other is not pack}

@@ -78,22 +78,22 @@ def read_frames(
         for place, stored in _split(wanted, _fetch(backend, wanted)):
             use(place, stored)
 
-    near = [place for place in places if _is_near(backend, place)]
-    ranges = join_frames(set(places).difference(near))
-    if len(ranges) > 1:
+    far: set[FramePlace] = set()
+    for place in places:
+        key = pack_key(place.pack_id)
+        stored = backend.find_near(key, offset=place.offset, length=place.length)
+        if stored is not None:
+            use(place, stored)
+        else:
+            far.add(place)
+    ranges = join_frames(far)
+    if len(ranges) == 1:
+        read(ranges[0])
+    elif ranges:
         with ThreadPoolExecutor(min(AT_ONCE, len(ranges))) as executor:
             futures = [executor.submit(read, wanted) for wanted in ranges]
         for future in futures:
             future.result()
-    else:
-        for wanted in ranges:
-            read(wanted)
-    for place in near:
-        read(FrameRange(place.pack_id, place.offset, place.length, (place,)))
-
-
-def _is_near(backend: Backend, place: FramePlace) -> bool:
-    return backend.is_near(pack_key(place.pack_id), offset=place.offset, length=place.length)
 
 
 def _range_of(group: Sequence[FramePlace], end: int) -> FrameRange:

@@ -1,28 +1,44 @@
-"""Committing a session's state, and landing commits on branches.
+"""Committing a session's state: its own ref moves, which nobody else moves, so it cannot conflict.
 
-A commit moves the session's own ref, which nobody else moves: it cannot conflict. Landing moves a
-branch by compare-and-swap, and only forward: the branch's tip must be among the commit's ancestors.
+Requests to the store, those in braces at the same time: {packs, log entry, look at the branch to
+land on}, {session's ref, log entry of the landing}, and then land_commit's {branch}.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from workspacefs.backend.rounds import in_one_round
 from workspacefs.errors import MovedError
 from workspacefs.ids import CommitId
 from workspacefs.objects.commits import ChangeCounts, Commit, Provenance
 from workspacefs.objects.refs import Ref
 from workspacefs.packs.writer import WriteSummary
-from workspacefs.refs import Moved, RefKind, RefRecord, Stale
+from workspacefs.refs import Moved, RefKind, Stale
 from workspacefs.workspace.base import KnownObjects
-from workspacefs.workspace.history import iter_history
-from workspacefs.workspace.pending import Pending
-from workspacefs.workspace.publish import RefMove, SealedCommit, move_ref, seal_commit
+from workspacefs.workspace.land import Landing, find_tip, land_commit, log_landing
+from workspacefs.workspace.pending import Pending, entries_in
+from workspacefs.workspace.publish import (
+    RefMove,
+    log_move,
+    make_move,
+    plan_move,
+    seal_and_log,
+    withdraw_move,
+)
 from workspacefs.workspace.seal import Sealed, SealProgress, seal_pending
 from workspacefs.workspace.sessions import OpenSession
 from workspacefs.workspace.workspace import Workspace
+
+__all__ = [
+    "Committed",
+    "Unchanged",
+    "commit_pending",
+    "land_commit",
+    "settle_unclear",
+]
 
 _SMALL_ROWS: Final = 1000
 """Measured: storing 100 files takes 2.0 ms without threads, 6.2 ms with two."""
@@ -45,6 +61,8 @@ class Committed:
     summary: WriteSummary
     session: OpenSession
     """The session as it stands now."""
+    landing: Landing | None = None
+    """What was done already to land it: for land_commit."""
 
 
 def commit_pending(
@@ -56,6 +74,8 @@ def commit_pending(
     provenance: Provenance,
     meta: Mapping[str, str],
     before_move: Callable[[CommitId], None],
+    into: str = "",
+    built_on: Collection[CommitId] = (),
     progress: SealProgress = lambda files, size_bytes: None,
 ) -> Committed | Unchanged:
     """Make the pending state the session's newest commit.
@@ -70,10 +90,16 @@ def commit_pending(
         provenance: Who and what.
         meta: Anything else, for programs.
         before_move: Called with the id when all is stored and the ref has not moved yet.
+        into: Branch that the commit will be landed on by land_commit, with what is returned as
+            `landing`: that is begun here, where it takes no time. What goes wrong with it is left
+            for land_commit to tell.
+        built_on: As for land_commit.
         progress: Called after each stored file.
 
     Raises:
         MovedError: Somebody else moved the session's ref: it is in use elsewhere.
+        UnavailableError: The store does not say whether the ref moved (kind "ref.unknown"); settle
+            it with settle_unclear before the next commit.
     """
     known = KnownObjects()
     is_small = pending.row_count() < _SMALL_ROWS
@@ -95,12 +121,7 @@ def commit_pending(
             changes=sealed.counts,
             meta=tuple(sorted(meta.items())),
         )
-        stored = seal_commit(writer, commit)
-    before_move(CommitId(stored.ref.id))
-    answer = move_ref(
-        workspace,
-        stored,
-        RefMove(
+        move = RefMove(
             kind=RefKind.SESSION,
             name=session.session.name,
             expected=session.version,
@@ -108,70 +129,106 @@ def commit_pending(
             action="commit",
             moved_by=provenance.author,
             session=session.session,
-        ),
+        )
+        # The branch is looked at even if the commit then fails: it costs no time.
+        tip, (stored, planned) = in_one_round(
+            workspace.backend,
+            lambda: find_tip(workspace, into),
+            lambda: seal_and_log(workspace, writer, commit, move),
+        )
+    before_move(CommitId(stored.ref.id))
+    landing, answer = in_one_round(
+        workspace.backend,
+        lambda: log_landing(workspace, stored, session, tip, provenance.author, built_on),
+        lambda: make_move(workspace, planned, stored.record()),
     )
     if isinstance(answer, Stale):
-        raise MovedError(
-            f"session {session.session.name} was moved by someone else: it is in use in another "
-            "place. Nothing is lost: your files are in this mount as you left them. First copy "
-            "what you need out of the mount; then mount the workspace with another --session, and "
-            "bring it in there",
-            kind="session.moved",
-            session=session.session.name,
-        )
+        if landing is not None and landing.planned is not None:
+            withdraw_move(workspace, landing.planned)
+        raise _moved(session)
     moved = OpenSession(session.session, answer.record, answer.version)
-    return Committed(stored.ref, commit, sealed, stored.summary, moved)
+    return Committed(stored.ref, commit, sealed, stored.summary, moved, landing)
 
 
-def land_commit(workspace: Workspace, ref: Ref, branch: str, *, moved_by: str) -> bool:
-    """Move a branch forward to a commit that is stored; tell whether it had to be moved.
+def settle_unclear(
+    workspace: Workspace,
+    session: OpenSession,
+    sealing: CommitId,
+    pending: Pending,
+    *,
+    moved_by: str,
+) -> Committed | OpenSession:
+    """Find out what became of a session's ref after commit_pending could not tell.
+
+    Idempotent: after an UnavailableError ask again.
+
+    Args:
+        workspace: Where the session is.
+        session: As commit_pending was given it.
+        sealing: The commit that commit_pending announced last.
+        pending: The very state that it was made of.
+        moved_by: Who asks, for the operation log.
+
+    Returns:
+        Committed: the ref had moved; go on as after commit_pending. OpenSession: it had not and now
+        cannot any more, because it was written anew; use it in the place of `session`.
 
     Raises:
-        MovedError: The branch has commits that this one does not build on; nothing landed.
+        MovedError: Somebody else moved the session's ref.
+        UnavailableError: The store still does not say.
     """
-    body, locators = workspace.store.load_commit_record(ref)
-    commit = workspace.store.load_commit(ref)
-    references = [*commit.parents]
-    root = commit.root.subtree.root
-    if root is not None:
-        references.append(root)
-    for reference, locator in zip(references, locators, strict=True):
-        reference.locator = locator
-    stored = SealedCommit(ref, commit, body, tuple(references), WriteSummary((), 0, 0, 0, 0))
+    name = session.session.name
+    found = workspace.refs.find(RefKind.SESSION, name)
+    record, version = found if found is not None else (None, None)
     while True:
-        found = workspace.refs.find(RefKind.BRANCH, branch)
-        record, version = found if found is not None else (None, None)
-        if record is not None and record.commit_id is not None:
-            if record.commit_id == ref.id:
-                return False
-            _require_ancestor(workspace, stored, record, branch)
-        move = RefMove(
-            kind=RefKind.BRANCH,
-            name=branch,
-            expected=version,
-            previous=record,
-            action="land",
-            moved_by=moved_by,
+        if (
+            record is None
+            or version is None
+            or record.session is None
+            or record.session.session_id != session.session.session_id
+        ):
+            raise _moved(session)
+        if record.commit_id == sealing:
+            return _settled(OpenSession(record.session, record, version), pending)
+        if record.commit_id != session.record.commit_id:
+            raise _moved(session)
+        if version != session.version:
+            # Written anew, by us, with an answer that was lost: what was on its way cannot land.
+            return OpenSession(record.session, record, version)
+        # The write may still be on its way. Under another version its condition does not hold.
+        planned = plan_move(
+            workspace,
+            record.commit_id,
+            RefMove(
+                kind=RefKind.SESSION,
+                name=name,
+                expected=version,
+                previous=record,
+                action="settle",
+                moved_by=moved_by,
+                session=record.session,
+            ),
         )
-        if isinstance(move_ref(workspace, stored, move), Moved):
-            return True
-        # Lost a race: look again. Whoever won moved the branch, so this ends in one of the
-        # answers above, or in a win.
+        log_move(workspace, planned)
+        answer = make_move(workspace, planned, record)
+        if isinstance(answer, Moved):
+            return OpenSession(record.session, answer.record, answer.version)
+        record, version = answer.current, answer.version
 
 
-def _require_ancestor(
-    workspace: Workspace, stored: SealedCommit, tip: RefRecord, branch: str
-) -> None:
-    for ancestor, _ in iter_history([(stored.ref, stored.commit)], workspace.store):
-        if ancestor.id == tip.commit_id:
-            return
-    assert tip.commit_id is not None
-    raise MovedError(
-        f"commit {stored.ref.id.hex()[:12]} is safe on its session, but did not land: {branch} "
-        f"has moved to {tip.commit_id.hex()[:12]} (by {tip.moved_by or 'someone'}), which it does "
-        "not build on. Mount a new session to get that state, and bring your change there",
-        kind="branch.moved",
-        branch=branch,
-        commit=stored.ref.id.hex(),
-        tip=tip.commit_id.hex(),
+def _settled(session: OpenSession, pending: Pending) -> Committed:
+    ref, commit = session.head, session.record.commit()
+    assert ref is not None
+    sealed = Sealed(commit.root, entries_in(commit.root, pending), commit.changes)
+    return Committed(ref, commit, sealed, WriteSummary((), 0, 0, 0, 0), session)
+
+
+def _moved(session: OpenSession) -> MovedError:
+    return MovedError(
+        f"session {session.session.name} was moved by someone else: it is in use in another "
+        "place. Nothing is lost: your files are in this mount as you left them. First copy "
+        "what you need out of the mount; then mount the workspace with another --session, and "
+        "bring it in there",
+        kind="session.moved",
+        session=session.session.name,
     )

@@ -1,7 +1,8 @@
 """Making objects reachable: a commit record, then one compare-and-swap of a ref.
 
-Order: packs durable, operation log, re-check, ref. A crash before the last step leaves orphan packs
-and an entry that describes a move that never was; never a ref that names what is not there.
+Order: packs and the entry in the operation log, at the same time; when both are durable, the ref. A
+crash before that step leaves orphan packs and an entry that describes a move that never was; never
+a ref that names what is not there. So a commit takes two writes one after the other.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from workspacefs.backend.contract import Version
 from workspacefs.errors import WorkspaceError
-from workspacefs.ids import CommitId
+from workspacefs.ids import CommitId, commit_id_of
 from workspacefs.objects.commits import Commit, encode_commit
 from workspacefs.objects.refs import Ref
 from workspacefs.packs.writer import ObjectWriter, WriteSummary
@@ -37,6 +39,15 @@ class SealedCommit:
     """Of the body, in body order; all have locators."""
     summary: WriteSummary
 
+    def record(self) -> RefRecord:
+        """Return what a ref that leads here holds; who moved it is not said."""
+        return RefRecord(
+            commit_id=CommitId(self.ref.id),
+            commit_body=self.body,
+            commit_locators=tuple(reference.locator for reference in self.references),
+            locator=self.ref.locator,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefMove:
@@ -55,52 +66,23 @@ class RefMove:
     """New session part; for sessions only."""
 
 
-def seal_commit(writer: ObjectWriter, commit: Commit) -> SealedCommit:
-    """Write a commit record and finish the writer; all is durable on return."""
-    body, references = encode_commit(commit)
-    ref = writer.add_commit(body, references)
-    summary = writer.finish()
-    return SealedCommit(ref, commit, body, tuple(references), summary)
+@dataclass(frozen=True, slots=True)
+class PlannedMove:
+    """A move with its entry for the operation log, which must be durable before the ref moves."""
+
+    move: RefMove
+    write_id: str
+    key: str
+    entry: bytes
 
 
-def move_ref(workspace: Workspace, sealed: SealedCommit, move: RefMove) -> Moved | Stale:
-    """Point a ref to a sealed commit by compare-and-swap, and log it.
+def plan_move(workspace: Workspace, commit_id: CommitId | None, move: RefMove) -> PlannedMove:
+    """Return the entry for moving a ref to a commit; stores nothing.
 
-    Stale is an answer: somebody else moved the ref first, and it is as they left it.
-
-    Raises:
-        UnavailableError: The store does not say whether the ref moved (kind "ref.unknown").
+    The entry goes first, so that no move is missing from the log. Entries of moves that never were
+    do no harm: an entry is true only if the ref's chain of write ids contains it.
     """
     write_id = secrets.token_hex(16)
-    # The entry goes first, so that no move is missing from the log. Entries of moves that never
-    # were do no harm: an entry is true only if the ref's chain of write ids contains it.
-    key = _log_operation(workspace, sealed, move, write_id)
-    record = RefRecord(
-        commit_id=CommitId(sealed.ref.id),
-        commit_body=sealed.body,
-        commit_locators=tuple(reference.locator for reference in sealed.references),
-        locator=sealed.ref.locator,
-        write_id=write_id,
-        moved_by=move.moved_by,
-        session=move.session,
-    )
-    answer = workspace.refs.compare_and_swap(
-        move.kind, move.name, expected=move.expected, new=record
-    )
-    if isinstance(answer, Stale):
-        _withdraw(workspace, key)
-    return answer
-
-
-def publish_commit(
-    workspace: Workspace, writer: ObjectWriter, commit: Commit, move: RefMove
-) -> tuple[Moved | Stale, SealedCommit]:
-    """Seal a commit and move a ref to it. See `seal_commit` and `move_ref`."""
-    sealed = seal_commit(writer, commit)
-    return move_ref(workspace, sealed, move), sealed
-
-
-def _log_operation(workspace: Workspace, sealed: SealedCommit, move: RefMove, write_id: str) -> str:
     now_ns = workspace.clock.now_ns()
     previous = move.previous
     old = previous.commit_id if previous is not None else None
@@ -110,20 +92,87 @@ def _log_operation(workspace: Workspace, sealed: SealedCommit, move: RefMove, wr
         "kind": move.kind.value,
         "name": move.name,
         "old": None if old is None else old.hex(),
-        "new": sealed.ref.id.hex(),
+        "new": None if commit_id is None else commit_id.hex(),
         "previous_write_id": previous.write_id if previous is not None else None,
         "write_id": write_id,
         "time_ns": now_ns,
         "by": move.moved_by,
     }
-    key = f"{OPS_PREFIX}{now_ns:020d}-{write_id}"
     line = json.dumps(entry, sort_keys=True, separators=(",", ":")).encode("ascii") + b"\n"
-    workspace.backend.put(key, [line])
-    return key
+    return PlannedMove(move, write_id, f"{OPS_PREFIX}{now_ns:020d}-{write_id}", line)
 
 
-def _withdraw(workspace: Workspace, key: str) -> None:
+def log_move(workspace: Workspace, planned: PlannedMove) -> None:
+    """Write a planned move to the operation log; durable on return."""
+    workspace.backend.put(planned.key, [planned.entry])
+
+
+def withdraw_move(workspace: Workspace, planned: PlannedMove) -> None:
+    """Take an entry out of the operation log whose move did not and will not take place."""
     try:
-        workspace.backend.delete(key)
+        workspace.backend.delete(planned.key)
     except WorkspaceError as exc:
-        log.warning("operation.left_behind", extra={"key": key, "reason": str(exc)})
+        log.warning("operation.left_behind", extra={"key": planned.key, "reason": str(exc)})
+
+
+def make_move(workspace: Workspace, planned: PlannedMove, target: RefRecord) -> Moved | Stale:
+    """Move a ref as planned and logged, by compare-and-swap.
+
+    Stale is an answer: somebody else moved the ref first, and it is as they left it. Then the entry
+    is withdrawn.
+
+    Raises:
+        UnavailableError: The store does not say whether the ref moved (kind "ref.unknown"); then
+            the entry stays.
+    """
+    move = planned.move
+    answer = workspace.refs.compare_and_swap(
+        move.kind,
+        move.name,
+        expected=move.expected,
+        new=replace(
+            target, write_id=planned.write_id, moved_by=move.moved_by, session=move.session
+        ),
+    )
+    if isinstance(answer, Stale):
+        withdraw_move(workspace, planned)
+    return answer
+
+
+def seal_commit(writer: ObjectWriter, commit: Commit) -> SealedCommit:
+    """Write a commit record and finish the writer; all is durable on return."""
+    return _seal(writer, commit, *encode_commit(commit), beside={})
+
+
+def seal_and_log(
+    workspace: Workspace, writer: ObjectWriter, commit: Commit, move: RefMove
+) -> tuple[SealedCommit, PlannedMove]:
+    """Write a commit record and finish the writer and, at the same time, log the move to come.
+
+    All is durable on return.
+    """
+    body, references = encode_commit(commit)
+    planned = plan_move(workspace, CommitId(commit_id_of(body)), move)
+    beside = {planned.key: planned.entry}
+    return _seal(writer, commit, body, references, beside=beside), planned
+
+
+def publish_commit(
+    workspace: Workspace, writer: ObjectWriter, commit: Commit, move: RefMove
+) -> tuple[Moved | Stale, SealedCommit]:
+    """Seal a commit and move a ref to it. See `seal_and_log` and `make_move`."""
+    sealed, planned = seal_and_log(workspace, writer, commit, move)
+    return make_move(workspace, planned, sealed.record()), sealed
+
+
+def _seal(
+    writer: ObjectWriter,
+    commit: Commit,
+    body: bytes,
+    references: list[Ref],
+    *,
+    beside: Mapping[str, bytes],
+) -> SealedCommit:
+    ref = writer.add_commit(body, references)
+    summary = writer.finish(beside=beside)
+    return SealedCommit(ref, commit, body, tuple(references), summary)

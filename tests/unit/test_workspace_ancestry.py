@@ -1,0 +1,82 @@
+"""Whether a commit builds on another: right for any history, cheap when they parted lately."""
+
+from __future__ import annotations
+
+import random
+import stat
+
+import pytest
+
+from tests.unit.recording_backend import RecordingBackend
+from workspacefs.ids import ROOT_FILE_ID
+from workspacefs.objects.commits import Commit
+from workspacefs.objects.entry import Entry, Subtree
+from workspacefs.objects.refs import Ref
+from workspacefs.workspace.ancestry import is_ancestor
+
+ROOT = Entry(b"", stat.S_IFDIR | 0o755, 0, 0, 0, 1, 2, ROOT_FILE_ID, 2, Subtree())
+BACKEND = RecordingBackend(is_local=True)
+
+
+class History:
+    """Commits by number."""
+
+    def __init__(self) -> None:
+        self.commits: list[Commit] = []
+        self.ancestors: list[set[int]] = []
+        self.loads = 0
+
+    def add(self, *parents: int, time_ns: int) -> int:
+        """Add a commit; return its number."""
+        refs = tuple(self.ref(parent) for parent in parents)
+        self.commits.append(Commit(root=ROOT, parents=refs, message="", time_ns=time_ns))
+        number = len(self.commits) - 1
+        self.ancestors.append({number}.union(*(self.ancestors[one] for one in parents)))
+        return number
+
+    def ref(self, number: int) -> Ref:
+        return Ref(number.to_bytes(32, "big"))
+
+    def head(self, number: int) -> tuple[Ref, Commit]:
+        return self.ref(number), self.commits[number]
+
+    def load_commit(self, ref: Ref) -> Commit:
+        self.loads += 1
+        return self.commits[int.from_bytes(ref.id, "big")]
+
+    def asks(self, older: int, newer: int) -> bool:
+        self.loads = 0
+        return is_ancestor(self.head(older), self.head(newer), self, BACKEND)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_any_history_with_any_clocks(seed: int) -> None:
+    """The answer is that of the full set of ancestors, whatever times the commits claim."""
+    rng = random.Random(seed)
+    history = History()
+    for number in range(40):
+        parents = rng.sample(range(max(0, number - 6), number), min(number, rng.choice([0, 1, 2])))
+        history.add(*parents, time_ns=rng.randrange(100))
+
+    for older in range(40):
+        for newer in range(40):
+            assert history.asks(older, newer) == (older in history.ancestors[newer])
+
+
+def test_cost_is_what_came_since_they_parted() -> None:
+    """Below 1,000 common commits, a few loads tell that neither builds on the other."""
+    history = History()
+    base = history.add(time_ns=0)
+    for number in range(1000):
+        base = history.add(base, time_ns=number)
+    ours = history.add(history.add(base, time_ns=2000), time_ns=2001)
+    theirs = base
+    for number in range(5):
+        theirs = history.add(theirs, time_ns=3000 + number)
+
+    assert not history.asks(theirs, ours)
+    assert history.loads <= 12
+    assert not history.asks(ours, theirs)
+    assert history.loads <= 12
+    assert history.asks(base, theirs)
+    assert history.loads <= 12

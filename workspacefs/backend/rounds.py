@@ -1,0 +1,27 @@
+"""Several requests in the time of one, where the store is far away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from workspacefs.backend.contract import Backend
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+def in_one_round(backend: Backend, beside: Callable[[], S], own: Callable[[], T]) -> tuple[S, T]:
+    """Do both and return their answers; `own` runs on the caller's thread.
+
+    At the same time, if the store is far; else one after the other, `beside` first: there a thread
+    costs more than the wait that it saves. Neither is under way any more on return. Raises what
+    `own` raised, else what `beside` raised.
+    """
+    if backend.is_local:
+        return beside(), own()
+    with ThreadPoolExecutor(1) as executor:
+        future = executor.submit(beside)
+        answer = own()
+    return future.result(), answer
