@@ -6,10 +6,12 @@ What a test stores is its own: it takes a bucket nobody else has.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sysconfig
@@ -31,6 +33,7 @@ from mypy_boto3_s3.client import S3Client
 
 READY_TIMEOUT_S: Final = 60.0
 ACCESS_KEY: Final = "AKIDTESTSERVER"
+_PR_SET_PDEATHSIG: Final = 1
 SECRET_KEY: Final = "canary-secret-0123456789abcdefghij"
 """A secret that must turn up in no log, message or argument list."""
 
@@ -92,7 +95,7 @@ def free_ports(count: int) -> list[int]:
 def running(command: list[str], *, log: Path, probe_url: str) -> Iterator[None]:
     """Run a server until the body ends; the body begins when it answers at `probe_url`."""
     with log.open("wb") as output:
-        process = _spawn(command, output)
+        process = _spawn(command, output, log.parent)
         try:
             _wait_until_ready(process, probe_url, log)
             yield
@@ -101,11 +104,22 @@ def running(command: list[str], *, log: Path, probe_url: str) -> Iterator[None]:
             process.wait()
 
 
-def _spawn(command: list[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
+def _spawn(command: list[str], output: IO[bytes], directory: Path) -> subprocess.Popen[bytes]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    environ["TMPDIR"] = str(directory)
     return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environ
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env=environ,
+        preexec_fn=_die_with_parent,
     )
+
+
+def _die_with_parent() -> None:
+    """Let the kernel end the server when a test run is killed. Source: prctl(2)."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
@@ -153,6 +167,7 @@ def run_seaweedfs(directory: Path) -> Iterator[Server]:
         f"-s3.config={config}",
         "-s3.autoCreateBucket=false",
         "-s3.port.iceberg=0",
+        "-s3.port.lance=0",
         f"-filer.localSocket={directory / 'filer.sock'}",
         f"-s3.localSocket={directory / 's3.sock'}",
         *(f"-{name}.port={port}" for name, port in _named(master, volume, filer, s3)),

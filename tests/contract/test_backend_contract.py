@@ -297,8 +297,10 @@ def test_free_space_is_plausible(backend: Backend) -> None:
 
 def test_threads_race_and_one_wins_each_version(make_backend: MakeBackend) -> None:
     """Of 8 threads that replace one value, exactly one is told that it did."""
-    version = make_backend().put_if_absent("refs/x", b"0")
-    for round_number in range(10):
+    first = make_backend()
+    version = first.put_if_absent("refs/x", b"0")
+    # SeaweedFS 4.48 lets writers wait a second for each other's lock: see tests/faults for more.
+    for round_number in range(10 if first.is_local else 3):
         assert version is not None
         wins = _race_threads(make_backend, round_number, version)
         assert len(wins) == 1

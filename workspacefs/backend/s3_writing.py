@@ -1,0 +1,252 @@
+"""Writing values to an S3 server, under conditions, so that nobody's value is overwritten.
+
+This module must not know boto3.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from blake3 import blake3
+
+from workspacefs.backend.contract import Version
+from workspacefs.backend.s3_answers import NOTHING_DONE, Outcome, S3Failure
+from workspacefs.backend.s3_connection import S3Connection
+from workspacefs.backend.s3_multipart import upload_parts
+from workspacefs.backend.s3_reading import CHECKSUM, WRITE_ID, Reader
+from workspacefs.errors import BusyError, RefusedError
+
+log = logging.getLogger(__name__)
+
+_IF_ABSENT: Final[Mapping[str, str]] = {"IfNoneMatch": "*"}
+
+
+class Writer:
+    """Writes and deletes values. Thread-safe. All methods end with S3Failure when they fail."""
+
+    def __init__(self, connection: S3Connection, reader: Reader) -> None:
+        self._connection = connection
+        self._reader = reader
+
+    def put(self, key: str, data: bytes) -> None:
+        """Store under a key never used, as often as it takes.
+
+        Raises:
+            BusyError: There is another's value.
+        """
+        write_id = secrets.token_hex(16)
+        self._settle(
+            "put", key, write_id, lambda: self._put_object("put", key, data, write_id, _IF_ABSENT)
+        )
+
+    def put_in_parts(self, key: str, parts: Sequence[bytes | memoryview]) -> None:
+        """Store under a key never used, in parts that travel side by side.
+
+        Raises:
+            BusyError: There is another's value.
+        """
+        write_id = secrets.token_hex(16)
+        connection = self._connection
+        arguments: dict[str, Any] = {
+            **self._target(key),
+            **self._encryption(),
+            "Metadata": {WRITE_ID: write_id},
+        }
+        # A lost answer leaves an upload without parts: servers and bucket rules clear those away.
+        answer = connection.retried(
+            "multipart",
+            lambda: connection.send(
+                "multipart", lambda client: client.create_multipart_upload(**arguments)
+            ),
+        )
+        target = {**self._target(key), "UploadId": answer["UploadId"]}
+
+        def settle(write: Callable[[], object]) -> None:
+            self._settle("multipart", key, write_id, write)
+
+        upload_parts(_Upload(connection, target, settle, lambda: self._reader.exists(key)), parts)
+
+    def put_if(self, key: str, data: bytes, condition: Mapping[str, str]) -> Version | None:
+        """Store on a condition, sent once; None: it is not met."""
+        write_id = secrets.token_hex(16)
+        try:
+            etag = self._connection.retried(
+                "put_if",
+                lambda: self._put_object("put_if", key, data, write_id, condition),
+                NOTHING_DONE,
+            )
+        except S3Failure as failure:
+            # moto and AWS: a condition on a value that is gone is answered by 404.
+            if failure.outcome in (Outcome.CONDITION, Outcome.ABSENT):
+                return None
+            raise
+        return version_of(etag, key)
+
+    def put_if_absent(self, key: str, data: bytes) -> Version | None:
+        """Store unless a value is there, sent once; None: one is."""
+        return self.put_if(key, data, _IF_ABSENT)
+
+    def delete(self, key: str) -> None:
+        """Remove a value if it is there."""
+        self._connection.retried("delete", lambda: self._delete_object(key, {}))
+
+    def delete_if(self, key: str, condition: Mapping[str, str]) -> bool:
+        """Remove a value on a condition, sent once; False: it is not met."""
+        return self._connection.retried(
+            "delete", lambda: self._delete_object(key, condition), NOTHING_DONE
+        )
+
+    def _put_object(
+        self, operation: str, key: str, data: bytes, write_id: str, condition: Mapping[str, str]
+    ) -> str:
+        arguments: dict[str, Any] = {
+            **self._target(key),
+            **self._encryption(),
+            **condition,
+            "Metadata": {WRITE_ID: write_id, CHECKSUM: blake3(data).hexdigest()},
+            # Bytes, not a file: botocore would ask before it sends one, which costs a round trip.
+            "Body": data,
+        }
+        answer = self._connection.send(
+            operation, lambda client: client.put_object(**arguments), bytes_out=len(data)
+        )
+        return _etag_of(answer)
+
+    def _settle(self, operation: str, key: str, write_id: str, write: Callable[[], object]) -> None:
+        """Write under the condition that nothing is there, as often as it takes.
+
+        Sent again, a write may find itself: by its id it is known to have succeeded.
+        """
+        try:
+            self._connection.retried(operation, write)
+        except S3Failure as failure:
+            if failure.outcome not in (Outcome.CONDITION, Outcome.NO_UPLOAD):
+                raise
+            if self._has_write(key, write_id):
+                return
+            if failure.outcome is Outcome.NO_UPLOAD:
+                raise
+            raise BusyError(f"{key} is stored already", kind="store.exists", key=key) from failure
+
+    def _has_write(self, key: str, write_id: str) -> bool:
+        try:
+            return self._reader.look(key)[1] == write_id
+        except S3Failure as failure:
+            if failure.outcome is Outcome.ABSENT:
+                return False
+            raise
+
+    def _delete_object(self, key: str, condition: Mapping[str, str]) -> bool:
+        arguments: dict[str, Any] = {**self._target(key), **condition}
+        try:
+            self._connection.send("delete", lambda client: client.delete_object(**arguments))
+        except S3Failure as failure:
+            if failure.outcome in (Outcome.CONDITION, Outcome.ABSENT):
+                return False
+            raise
+        return True
+
+    def _target(self, key: str) -> dict[str, Any]:
+        return {"Bucket": self._connection.bucket, "Key": self._connection.name_of(key)}
+
+    def _encryption(self) -> dict[str, str]:
+        url = self._connection.url
+        if url.sse is None:
+            return {}
+        headers = {"ServerSideEncryption": url.sse}
+        if url.sse_kms_key_id is not None:
+            headers["SSEKMSKeyId"] = url.sse_kms_key_id
+        return headers
+
+
+class _Upload:
+    """A multipart upload that has begun. See s3_multipart.Upload."""
+
+    def __init__(
+        self,
+        connection: S3Connection,
+        target: dict[str, Any],
+        settle: Callable[[Callable[[], object]], None],
+        exists: Callable[[], bool],
+    ) -> None:
+        self._connection = connection
+        self._target = target
+        self._settle = settle
+        self._exists = exists
+
+    def send_part(self, number: int, data: bytes) -> str:
+        """Send a part. See Upload.send_part."""
+
+        def send() -> str:
+            answer = self._connection.send(
+                "multipart",
+                lambda client: client.upload_part(PartNumber=number, Body=data, **self._target),
+                bytes_out=len(data),
+            )
+            return _etag_of(answer)
+
+        return self._connection.retried("multipart", send)
+
+    def complete(self, tokens: Sequence[str]) -> None:
+        """Make the parts the value, unless one is there. See Upload.complete."""
+        listed = [
+            {"PartNumber": number, "ETag": token} for number, token in enumerate(tokens, start=1)
+        ]
+        arguments: dict[str, Any] = {**self._target, "MultipartUpload": {"Parts": listed}}
+        condition = dict(_IF_ABSENT)
+
+        def send() -> str:
+            given: dict[str, Any] = {**arguments, **condition}
+            try:
+                answer = self._connection.send(
+                    "multipart", lambda client: client.complete_multipart_upload(**given)
+                )
+            except S3Failure as failure:
+                if failure.outcome is not Outcome.UNSUPPORTED or not condition:
+                    raise
+                # Not all servers know conditions here. No one else makes such a key: look, go on.
+                condition.clear()
+                if self._exists():
+                    raise S3Failure(Outcome.CONDITION, "it is there") from failure
+                return send()
+            return _etag_of(answer)
+
+        self._settle(send)
+
+    def abort(self) -> None:
+        """Let the server forget the parts. See Upload.abort."""
+        try:
+            self._connection.send(
+                "multipart", lambda client: client.abort_multipart_upload(**self._target)
+            )
+        except S3Failure as failure:
+            # Not worth waiting for: what called for the abort is being raised already.
+            log.warning(
+                "upload.not_aborted", extra={"key": self._target["Key"], "reason": failure.reason}
+            )
+
+
+def _etag_of(answer: Mapping[str, Any]) -> str:
+    etag = answer.get("ETag")
+    if not etag:
+        raise S3Failure(Outcome.UNCLEAR, "the server answers a write without an ETag")
+    return str(etag)
+
+
+def version_of(etag: str, key: str) -> Version:
+    """Return an ETag as the token of a value.
+
+    Raises:
+        RefusedError: It is a weak one, which other bytes may have too (kind "store.weak_etag").
+    """
+    if etag.startswith("W/"):
+        raise RefusedError(
+            f"the server names {key} by a weak ETag, which other bytes may have too; a proxy on "
+            "the way may change answers: reach the store without it",
+            kind="store.weak_etag",
+            key=key,
+        )
+    return Version(etag)
