@@ -147,3 +147,13 @@ def test_abort_does_not_ask_a_dead_store_for_each_pack() -> None:
     writer.abort()
 
     assert [one.kind for one in backend.requests].count("delete packs") == 1
+
+
+def test_error_after_finish_keeps_the_packs(backend: RecordingBackend) -> None:
+    """Once all is stored a ref may name it: an unclear answer must not take it back."""
+    with pytest.raises(UnavailableError), ObjectWriter(backend) as writer:
+        write_files(writer, 3)
+        writer.finish()
+        raise UnavailableError("whether the ref moved is not known")
+
+    assert len(list(backend.inner.iter_keys("packs/"))) == 1

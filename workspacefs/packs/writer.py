@@ -88,7 +88,8 @@ class ObjectWriter:
 
     An id is dedupped against `known` and against what this writer stored lately (the last half
     million ids at least). Locators that it hands out may be used at once, but nothing may name
-    them in the store before `finish` returned.
+    them in the store before `finish` returned. As a context manager it is aborted by an error that
+    comes before that.
 
     Args:
         known: Locators of objects stored before; asked about ids that are new to this writer.
@@ -128,7 +129,7 @@ class ObjectWriter:
         self._waiting_bytes = 0
         self._young: dict[bytes, Ref] = {}
         self._old: dict[bytes, Ref] = {}
-        self._is_encoding = False
+        self._is_encoding = self._is_finished = False
         self._plain_bytes = self._objects = self._reused = 0
 
     def __enter__(self) -> ObjectWriter:
@@ -140,7 +141,8 @@ class ObjectWriter:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if exc_type is not None:
+        # What is stored whole may be named by now, even if it is not known to be.
+        if exc_type is not None and not self._is_finished:
             self.abort()
 
     def add_chunk(self, plain: bytes | memoryview) -> ChunkRef:
@@ -210,6 +212,7 @@ class ObjectWriter:
         beside = beside or {}
         self._beside = tuple(beside)
         self._packs.finish([(key, (value,)) for key, value in beside.items()])
+        self._is_finished = True
         self._shut_down()
         return WriteSummary(
             packs=tuple(self._packs.packs),
@@ -220,7 +223,7 @@ class ObjectWriter:
         )
 
     def abort(self) -> None:
-        """Store nothing more and take back what was stored so far; nothing names it yet.
+        """Store nothing more and take back what was stored so far: nothing may name it yet.
 
         What cannot be deleted is left for garbage collection, with a warning; when the store does
         not answer, that is all that is left.

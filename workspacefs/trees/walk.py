@@ -1,14 +1,23 @@
-"""Looking up and listing: one directory, one path, or everything below a directory."""
+"""Looking up and listing: one directory, one path, or everything below a directory.
+
+Listings and walks have a far source bring the next nodes together, so many at a time that a round
+trip is worth it, and so few that a reader who stops early has not paid for much.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from typing import Final
 
 from workspacefs.errors import IntegrityError, NotFoundError
 from workspacefs.objects.entry import Entry, Subtree
 from workspacefs.objects.nodes import BranchNode, LeafNode
-from workspacefs.trees.nodes import NodeSource, open_child, open_root
+from workspacefs.trees.nodes import FarNodeSource, NodeSource, open_child, open_root
+
+_LEAVES_AHEAD: Final = 16
+"""Of one directory: about 512 KB of plain nodes."""
+_DIRECTORIES_AHEAD: Final = 128
 
 
 def find_entry(subtree: Subtree, name: bytes, source: NodeSource) -> Entry | None:
@@ -47,6 +56,7 @@ def iter_leaves(
             index = bisect_right(node.last_names, after)
             if index < len(node.items):
                 open_branches.append((node, index + 1))
+                _bring_children(source, node, index)
                 node = open_child(source, node, index)
                 continue
         else:
@@ -63,10 +73,29 @@ def iter_leaves(
             branch, index = open_branches.pop()
             if index < len(branch.items):
                 open_branches.append((branch, index + 1))
+                if index % _LEAVES_AHEAD == 0:
+                    _bring_children(source, branch, index)
                 node = open_child(source, branch, index)
                 break
         else:
             return
+
+
+def iter_entries_to_enter(subtree: Subtree, source: NodeSource) -> Iterator[Entry]:
+    """Yield the entries of a directory, for a walk that opens each directory as it comes to it."""
+    if not isinstance(source, FarNodeSource) or not source.prefetch_nodes(()):
+        yield from iter_entries(subtree, source)
+        return
+    for leaf, start in iter_leaves(subtree, source):
+        entries = list(leaf.iter_entries(start))
+        for first in range(0, len(entries), _DIRECTORIES_AHEAD):
+            batch = entries[first : first + _DIRECTORIES_AHEAD]
+            source.prefetch_nodes(
+                entry.content.root
+                for entry in batch
+                if isinstance(entry.content, Subtree) and entry.content.root is not None
+            )
+            yield from batch
 
 
 def walk(root: Entry, source: NodeSource) -> Iterator[tuple[bytes, Entry]]:
@@ -74,14 +103,16 @@ def walk(root: Entry, source: NodeSource) -> Iterator[tuple[bytes, Entry]]:
 
     Paths are relative, names joined by "/". `root` itself is not yielded. Memory is O(depth).
     """
-    pending: list[tuple[bytes, Iterator[Entry]]] = [(b"", iter_entries(root.subtree, source))]
+    pending: list[tuple[bytes, Iterator[Entry]]] = [
+        (b"", iter_entries_to_enter(root.subtree, source))
+    ]
     while pending:
         prefix, entries = pending[-1]
         for entry in entries:
             path = prefix + entry.name
             yield path, entry
             if isinstance(entry.content, Subtree) and entry.content.root is not None:
-                pending.append((path + b"/", iter_entries(entry.content, source)))
+                pending.append((path + b"/", iter_entries_to_enter(entry.content, source)))
                 break
         else:
             pending.pop()
@@ -108,6 +139,12 @@ def resolve_path(root: Entry, path: bytes, source: NodeSource) -> Entry:
             raise NotFoundError(f"there is no {_show(seen)} in this tree", kind="path.absent")
         entry = found
     return entry
+
+
+def _bring_children(source: NodeSource, branch: BranchNode, index: int) -> None:
+    if isinstance(source, FarNodeSource):
+        stop = index - index % _LEAVES_AHEAD + _LEAVES_AHEAD
+        source.prefetch_nodes(item.ref for item in branch.items[index:stop])
 
 
 def _show(path: bytes) -> str:

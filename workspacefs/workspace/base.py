@@ -9,7 +9,7 @@ from workspacefs.objects.entry import Chunks, Entry, LongContent, Subtree
 from workspacefs.objects.nodes import BranchNode
 from workspacefs.objects.refs import Locator, Ref
 from workspacefs.trees.nodes import NodeSource, open_child, open_root
-from workspacefs.trees.walk import iter_entries
+from workspacefs.trees.walk import iter_entries_to_enter
 from workspacefs.workspace.content import ContentSource, chunks_of
 
 _KNOWN_MAX: Final = 1 << 18
@@ -74,7 +74,7 @@ class BaseDirectory:
         self._entries: Iterator[Entry] = iter(())
         if entry is not None and store is not None and isinstance(entry.content, Subtree):
             known.learn_nodes(entry.content, store)
-            self._entries = iter_entries(entry.content, store)
+            self._entries = iter_entries_to_enter(entry.content, store)
         self._next = next(self._entries, None)
 
     def find(self, name: bytes) -> Entry | None:

@@ -1,4 +1,8 @@
-"""Importing into a workspace: a directory tree becomes a commit on a branch."""
+"""Importing into a workspace: a directory tree becomes a commit on a branch.
+
+Requests to the store, those in braces at the same time: {branch}, nodes of the commit before,
+{last packs, log entry, claim of an epoch of file ids}, {branch}.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from workspacefs.refs import RefKind, Stale
 from workspacefs.workspace.base import KnownObjects
 from workspacefs.workspace.imported import ImportedTree, ImportOptions, Progress
 from workspacefs.workspace.ingest import import_tree
-from workspacefs.workspace.publish import RefMove, publish_commit
+from workspacefs.workspace.publish import RefMove, make_move, seal_and_log
 from workspacefs.workspace.scan import Inode
 from workspacefs.workspace.workspace import DEFAULT_BRANCH, Workspace
 
@@ -62,11 +66,12 @@ def import_directory(
     head = record.commit() if record is not None and parent is not None else None
     base = None if head is None else head.root
     known = KnownObjects()
+    file_ids = workspace.new_file_ids(in_background=True)
     with workspace.new_writer(known=known.find) as writer:
         tree = import_tree(
             source,
             writer,
-            allocate_id=workspace.new_file_ids().allocate,
+            allocate_id=file_ids.allocate,
             tree_params=workspace.tree_params,
             chunk_params=workspace.chunk_params,
             options=options or ImportOptions(),
@@ -96,7 +101,9 @@ def import_directory(
             action="import",
             moved_by=provenance.author,
         )
-        answer, sealed = publish_commit(workspace, writer, commit, move)
+        sealed, planned = seal_and_log(workspace, writer, commit, move)
+    file_ids.settle()
+    answer = make_move(workspace, planned, sealed.record())
     if isinstance(answer, Stale):
         raise MovedError(
             f"branch {branch} moved while the import ran, so nothing landed; import again",

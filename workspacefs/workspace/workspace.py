@@ -134,9 +134,13 @@ class Workspace:
         """Claim an epoch of file ids for ever."""
         return allocate_epoch(self.backend, self.clock)
 
-    def new_file_ids(self) -> FileIdAllocator:
-        """Return an allocator of fresh file ids; it claims an epoch when first asked."""
-        return FileIdAllocator(self.backend, self.clock)
+    def new_file_ids(self, *, in_background: bool = False) -> FileIdAllocator:
+        """Return an allocator of fresh file ids; it claims an epoch when first asked.
+
+        Args:
+            in_background: As for FileIdAllocator, which must be settled then.
+        """
+        return FileIdAllocator(self.backend, self.clock, in_background=in_background)
 
     def resolve(self, rev: str) -> tuple[Ref, Commit]:
         """Return the commit that `rev` names.
