@@ -52,8 +52,13 @@ class BlockFile:
 
     __slots__ = ("_fd", "_total_bytes", "path")
 
-    def __init__(self, path: Path, *, is_writable: bool) -> None:
-        """Open the file; make it when it is to be written and is not there.
+    def __init__(self, path: Path, *, is_writable: bool, is_made: bool = False) -> None:
+        """Open the file.
+
+        Args:
+            path: Where it is.
+            is_writable: Whether blocks will be written.
+            is_made: Whether to make it if it is not there; goes with `is_writable`.
 
         Raises:
             FileNotFoundError: It is not there, or is no file of ours.
@@ -61,17 +66,16 @@ class BlockFile:
         """
         self._fd = -1
         self.path = path
-        flags = os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_RDWR | os.O_CREAT if is_writable else 0)
-        self._fd = os.open(path, flags, 0o600)
+        flags = os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_RDWR if is_writable else os.O_RDONLY)
+        self._fd = os.open(path, flags | (os.O_CREAT if is_made else 0), 0o600)
         self._total_bytes = 0
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):
             raise FileNotFoundError(f"{path} is no regular file")
         header = os.pread(self._fd, _HEADER.size, 0)
         if len(header) == _HEADER.size and header[:8] == _MAGIC:
             self._total_bytes = _HEADER.unpack(header)[1]
-        elif is_writable:
-            # Whatever else it is, it is not worth keeping: no block of it counts.
-            os.ftruncate(self._fd, 0)
+        elif is_made and not header:
+            # Just made, by us or by another process at this moment: it may have blocks already.
             os.pwrite(self._fd, _HEADER.pack(_MAGIC, 0), 0)
         else:
             raise FileNotFoundError(f"{path} has no header of ours")

@@ -77,7 +77,7 @@ class CacheDirectory:
             file = found[0]
         else:
             try:
-                file = BlockFile(self._path(key), is_writable=False)
+                file = BlockFile(self._path(key), is_writable=self._is_writable)
             except OSError:
                 self.drop(key)
                 return None
@@ -85,6 +85,8 @@ class CacheDirectory:
 
     def open(self, key: str) -> BlockFile:
         """Return the file of a value for writing; make it if there is none.
+
+        Only of a directory that is writable.
 
         Raises:
             OSError: As open(2): the disk is full, the directory cannot be written.
@@ -95,10 +97,11 @@ class CacheDirectory:
             return found[0]
         path = self._path(key)
         try:
-            file = BlockFile(path, is_writable=True)
+            file = BlockFile(path, is_writable=True, is_made=True)
         except FileNotFoundError:
             self._make_directories()
-            file = BlockFile(path, is_writable=True)
+            path.unlink(missing_ok=True)  # whatever it is, it is no file of ours
+            file = BlockFile(path, is_writable=True, is_made=True)
         return self._keep(key, file, time.monotonic())
 
     def drop(self, key: str) -> None:

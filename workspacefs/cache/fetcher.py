@@ -24,7 +24,7 @@ from workspacefs.backend.contract import STORE_DENIED, RangeSource
 from workspacefs.cache.block_file import BLOCK_BYTES, BlockFile, block_span
 from workspacefs.cache.directory import CacheDirectory
 from workspacefs.cache.evictor import Evictor
-from workspacefs.cache.read_ahead import REQUEST_BLOCKS, ReadAhead, Window
+from workspacefs.cache.read_ahead import ReadAhead, Window, request_end
 from workspacefs.errors import IntegrityError, KeyAbsentError, UnavailableError, WorkspaceError
 
 log = logging.getLogger(__name__)
@@ -151,7 +151,7 @@ class Fetcher:
                 error = self._await(fetches, offset + length, deadline)
             data = self.find(key, offset, length)
             if data is None:
-                data = _assembled(fetches, offset, length)
+                data = self._assembled(key, fetches, offset, length)
             if data is not None:
                 return data
             if error is None and _end_before(fetches, offset + length):
@@ -269,50 +269,37 @@ class Fetcher:
                 return needed
             if priority is Priority.PREFETCH:
                 return needed + self._enqueue(key, runs, priority, None)
-            window = self._ahead.miss(key, runs[0][0], end)
-            return needed + self._enqueue_demand(key, file, runs, end, window, priority)
-
-    def _enqueue_demand(
-        self,
-        key: str,
-        file: BlockFile | None,
-        runs: list[tuple[int, int]],
-        end: int,
-        window: Window,
-        priority: Priority,
-    ) -> list[_Fetch]:
-        beyond = self._runs(key, file, end, self._clipped(file, end, window.end))
-        # What follows at once comes in the same request, as far as one goes.
-        if beyond and beyond[0][0] == runs[-1][1]:
-            joined_end = min(beyond[0][1], _request_end(end - 1))
-            runs[-1] = (runs[-1][0], joined_end)
-            beyond[0] = (joined_end, beyond[0][1])
-        made = self._enqueue(key, runs, priority, window.mark)
-        self._enqueue(key, [run for run in beyond if run[0] < run[1]], Priority.AHEAD, window.mark)
-        return made
+            window = self._ahead.miss(key, runs[0][0], runs[-1][1])
+            stop = max(end, self._clipped(file, end, window.end))
+            around = self._runs(key, file, min(first, window.first), stop)
+            mark = window.place_mark(around, first, end)
+            requests = [request for run in around for request in _requests_of(run)]
+            wanted = [one for one in requests if one[0] < end and first < one[1]]
+            others = [one for one in requests if not (one[0] < end and first < one[1])]
+            made = self._enqueue(key, wanted, priority, mark)
+            self._enqueue(key, others, Priority.AHEAD, mark)
+            return needed + made
 
     def _enqueue_window(
         self, key: str, file: BlockFile | None, window: Window, priority: Priority
     ) -> None:
         runs = self._runs(key, file, window.first, self._clipped(file, window.first, window.end))
-        self._enqueue(key, runs, priority, window.mark)
+        edge = window.first if window.stream.is_forward else window.end
+        mark = window.place_mark(runs, edge, edge)
+        self._enqueue(key, runs, priority, mark)
 
     def _enqueue(
         self, key: str, runs: list[tuple[int, int]], priority: Priority, mark: int | None
     ) -> list[_Fetch]:
         made: list[_Fetch] = []
-        for run_first, run_end in runs:
-            at = run_first
-            while at < run_end:
-                stop = min(run_end, _request_end(at))
-                if priority is not Priority.DEMAND and len(self._queue) >= _QUEUE_MAX:
-                    self.counts.dropped += 1
-                    return made
-                fetch = _Fetch(key, at, stop, priority, mark, threading.Condition(self._lock))
-                self._under_way.setdefault(key, []).append(fetch)
-                heapq.heappush(self._queue, (priority, next(self._numbers), fetch))
-                made.append(fetch)
-                at = stop
+        for first, end in (request for run in runs for request in _requests_of(run)):
+            if priority is not Priority.DEMAND and len(self._queue) >= _QUEUE_MAX:
+                self.counts.dropped += 1
+                break
+            fetch = _Fetch(key, first, end, priority, mark, threading.Condition(self._lock))
+            self._under_way.setdefault(key, []).append(fetch)
+            heapq.heappush(self._queue, (priority, next(self._numbers), fetch))
+            made.append(fetch)
         for _ in made:
             self._work.notify()
         while self._threads < self._threads_max and self._idle_threads < len(self._queue):
@@ -347,7 +334,7 @@ class Fetcher:
         total_bytes = 0 if file is None else file.total_bytes
         if total_bytes:
             return min(end, block_span(0, total_bytes)[1])
-        return min(end, _request_end(max(needed_end - 1, 0)))
+        return min(end, request_end(max(needed_end - 1, 0)))
 
     # -- waiting -----------------------------------------------------------------------------
 
@@ -459,6 +446,32 @@ class Fetcher:
             answer.pieces.close()
         self._filled(fetch.received_bytes)
 
+    def _assembled(self, key: str, fetches: list[_Fetch], offset: int, length: int) -> bytes | None:
+        """Return a range out of what came and what was there, for when the disk could not take it.
+
+        None: something is missing.
+        """
+        end = offset + length
+        parts = []
+        for fetch in sorted(fetches, key=lambda one: one.first):
+            start = fetch.first * BLOCK_BYTES
+            if offset < min(start, end):
+                there = self.find(key, offset, min(start, end) - offset)
+                if there is None:
+                    return None
+                parts.append(there)
+                offset += len(there)
+            if start <= offset < min(start + fetch.received_bytes, end):
+                came = b"".join(fetch.pieces)[offset - start : end - start]
+                parts.append(came)
+                offset += len(came)
+        if offset < end:
+            there = self.find(key, offset, end - offset)
+            if there is None:
+                return None
+            parts.append(there)
+        return b"".join(parts)
+
     def _open(self, key: str, total_bytes: int) -> BlockFile | None:
         try:
             file = self._directory.open(key)
@@ -484,27 +497,18 @@ class Fetcher:
             self._evictor.note(size_bytes)
 
 
-def _request_end(block: int) -> int:
-    """Return where the request that a block belongs to ends: they lie on one grid."""
-    return (block // REQUEST_BLOCKS + 1) * REQUEST_BLOCKS
+def _requests_of(run: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """Yield the requests that a run of blocks is fetched by."""
+    first, end = run
+    while first < end:
+        stop = min(end, request_end(first))
+        yield first, stop
+        first = stop
 
 
 def _without(run: tuple[int, int], taken: tuple[int, int]) -> list[tuple[int, int]]:
     parts = [(run[0], min(run[1], taken[0])), (max(run[0], taken[1]), run[1])]
     return [part for part in parts if part[0] < part[1]]
-
-
-def _assembled(fetches: list[_Fetch], offset: int, length: int) -> bytes | None:
-    """Return a range out of what came, for when the disk could not take it; None: not all of it."""
-    end = offset + length
-    parts = []
-    for fetch in sorted(fetches, key=lambda one: one.first):
-        start = fetch.first * BLOCK_BYTES
-        if start <= offset < start + fetch.received_bytes:
-            data = b"".join(fetch.pieces)[offset - start : end - start]
-            parts.append(data)
-            offset += len(data)
-    return b"".join(parts) if offset == end else None
 
 
 def _end_before(fetches: list[_Fetch], end_offset: int) -> bool:

@@ -12,11 +12,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import msgpack
 
 from workspacefs.cache.block_file import BLOCK_BYTES, block_span
+from workspacefs.cache.read_ahead import REQUEST_BLOCKS, request_end
 from workspacefs.errors import IntegrityError
 from workspacefs.ids import PACK_ID_BYTES, PackId
 from workspacefs.objects.refs import Ref
@@ -25,7 +27,7 @@ from workspacefs.packs.table import pack_id_of_key, pack_key
 RECORD_S: Final = 600.0
 """What is read later than this after a mount is no part of a start."""
 _FORMAT: Final = 1
-_RANGES_MAX: Final = 16 * 1024
+_RANGES_MAX: Final = 4096
 _BLOCKS_MAX: Final = (1 << 30) // BLOCK_BYTES
 """Of all ranges together: at most 1 GiB is fetched ahead on the word of a hint."""
 
@@ -35,6 +37,15 @@ def hint_key(commit: Ref) -> str:
     return f"hints/{commit.id.hex()}"
 
 
+@dataclass(slots=True)
+class _Touched:
+    """What was asked for in one stretch of a pack that one request can fetch."""
+
+    first: int
+    end: int
+    touches: int = 0
+
+
 class FirstTouches:
     """Notes ranges in the order in which they are first asked for. Thread-safe, and bounded."""
 
@@ -42,8 +53,7 @@ class FirstTouches:
         self._monotonic = monotonic
         self._began = monotonic()
         self._lock = threading.Lock()
-        self._seen: set[tuple[PackId, int]] = set()
-        self._ranges: list[tuple[PackId, int, int]] = []
+        self._touched: dict[tuple[PackId, int], _Touched] = {}
 
     def note(self, key: str, offset: int, length: int) -> None:
         """Note a range that was asked for."""
@@ -52,31 +62,31 @@ class FirstTouches:
             return
         first, end = block_span(offset, length)
         with self._lock:
-            if len(self._seen) >= _BLOCKS_MAX or len(self._ranges) >= _RANGES_MAX:
-                return
-            for block in range(first, end):
-                if (pack_id, block) not in self._seen:
-                    self._seen.add((pack_id, block))
-                    self._add(pack_id, block)
-
-    def _add(self, pack_id: PackId, block: int) -> None:
-        if self._ranges:
-            last_pack, first, end = self._ranges[-1]
-            if last_pack == pack_id and end == block:
-                self._ranges[-1] = (pack_id, first, block + 1)
-                return
-        self._ranges.append((pack_id, block, block + 1))
+            while first < end:
+                stop = min(end, request_end(first))
+                found = self._touched.get((pack_id, stop - 1 - (stop - 1) % REQUEST_BLOCKS))
+                if found is None and len(self._touched) >= _RANGES_MAX:
+                    return
+                if found is None:
+                    begin = first - first % REQUEST_BLOCKS
+                    found = self._touched[pack_id, begin] = _Touched(first, stop)
+                found.first, found.end = min(found.first, first), max(found.end, stop)
+                found.touches += 1
+                first = stop
 
     def encode(self) -> bytes | None:
         """Return the value to be stored; None: nothing was noted."""
-        with self._lock:
-            ranges = list(self._ranges)
-        if not ranges:
-            return None
         packs: dict[PackId, int] = {}
         numbers: list[int] = []
-        for pack_id, first, end in ranges:
-            numbers += (packs.setdefault(pack_id, len(packs)), first, end - first)
+        with self._lock:
+            for (pack_id, begin), found in self._touched.items():
+                first, end = found.first, found.end
+                if found.touches > 1:
+                    # Only what was not at hand is noted: between and beside it more was read.
+                    first, end = begin, begin + REQUEST_BLOCKS
+                numbers += (packs.setdefault(pack_id, len(packs)), first, end - first)
+        if not numbers:
+            return None
         packed: bytes = msgpack.packb([_FORMAT, list(packs), numbers])
         return packed
 
