@@ -146,7 +146,7 @@ class S3Backend:
                 self._writer.put_in_parts(key, parts)
             return
         with self._connection.told("put", key):
-            self._writer.put(key, b"".join(parts))
+            self._writer.put(key, bytearray().join(parts))
 
     def put_if_absent(self, key: str, data: bytes) -> Version | None:
         """Store unless a value is there; sent once. See Backend.put_if_absent."""

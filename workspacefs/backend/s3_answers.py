@@ -172,12 +172,18 @@ class Slice(NamedTuple):
 
 
 def slice_of(
-    *, content_range: str | None, body_bytes: int | None, offset: int, length: int | None
+    *,
+    is_partial: bool,
+    content_range: str | None,
+    body_bytes: int | None,
+    offset: int,
+    length: int | None,
 ) -> Slice:
     """Return where the bytes `offset` to `offset` + `length` lie in the body of an answer.
 
     Args:
-        content_range: The header; None: the body is the whole value.
+        is_partial: Its status is 206.
+        content_range: The header; without it, unless partial, the body is the whole value.
         body_bytes: Length that the answer announces for its body, if it does.
         offset: First byte that was asked for.
         length: So many were asked for; None: all that follow.
@@ -185,14 +191,14 @@ def slice_of(
     Raises:
         S3Failure: The answer is of another range, or contradicts itself.
     """
-    if content_range is None:
+    if content_range is None and not is_partial:
         if body_bytes is None:
             raise S3Failure(Outcome.WRONG, "the server does not say how long the value is")
         if offset > body_bytes:
             raise S3Failure(Outcome.RANGE, "the range lies behind the end")
         available = body_bytes - offset
         return Slice(body_bytes, offset, available if length is None else min(length, available))
-    match = _CONTENT_RANGE.fullmatch(content_range)
+    match = _CONTENT_RANGE.fullmatch(content_range or "")
     if match is None:
         raise S3Failure(Outcome.WRONG, "the server does not say which range it sends")
     first, last, total = (int(group) for group in match.groups())

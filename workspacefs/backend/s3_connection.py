@@ -58,7 +58,8 @@ POOL_CONNECTIONS: Final = 32
 DEFAULT_REGION: Final = "us-east-1"
 _WRONG_MAX: Final = 2
 """So often a wrong answer is asked for again: it may be chance, but rarely is."""
-_RENEW_EVERY_S: Final = 5.0
+_RENEW_EVERY_S: Final = 1.0
+"""Looking for credentials may run a program or ask the network: not at every refusal."""
 _CAUSES_MAX: Final = 32
 _LOADER: Final = botocore.loaders.create_loader()
 """Keeps the model of S3, which is most of what making a client costs: 60 of 70 ms."""
@@ -254,7 +255,7 @@ class S3Connection:
         with self._lock:
             if self._client is not used:
                 return True  # another thread has done so
-            now_s = time.monotonic()
+            now_s = self.retry.monotonic()
             if now_s - self._renewed_s < _RENEW_EVERY_S:
                 return False
             self._renewed_s = now_s

@@ -18,7 +18,7 @@ PARALLEL_PARTS: Final = 4
 class Upload(Protocol):
     """One multipart upload that has begun."""
 
-    def send_part(self, number: int, data: bytes) -> str:
+    def send_part(self, number: int, data: bytearray) -> str:
         """Send a part, the first one is number 1; return its token. Any thread; may be repeated."""
         ...
 
@@ -53,7 +53,7 @@ def upload_parts(upload: Upload, parts: Sequence[bytes | memoryview]) -> None:
             upload.abort()
 
 
-def iter_slices(parts: Sequence[bytes | memoryview], size_bytes: int) -> Iterator[bytes]:
+def iter_slices(parts: Sequence[bytes | memoryview], size_bytes: int) -> Iterator[bytearray]:
     """Yield the parts, joined and cut into slices of `size_bytes`; the last one may be shorter."""
     held: list[bytes | memoryview] = []
     held_bytes = 0
@@ -61,10 +61,10 @@ def iter_slices(parts: Sequence[bytes | memoryview], size_bytes: int) -> Iterato
         rest = memoryview(part).cast("B")
         while held_bytes + len(rest) >= size_bytes:
             cut = size_bytes - held_bytes
-            yield b"".join((*held, rest[:cut]))
+            yield bytearray().join((*held, rest[:cut]))
             rest, held, held_bytes = rest[cut:], [], 0
         if len(rest):
             held.append(rest)
             held_bytes += len(rest)
     if held:
-        yield b"".join(held)
+        yield bytearray().join(held)

@@ -30,6 +30,7 @@ _PIECE_S: Final = 0.5
 """A read of a body asks for what comes in this time, so that slow bodies are seen in time."""
 _PROGRESS_BYTES_S: Final = 16 << 10
 """A body that comes more slowly than this does not get ahead."""
+_PARTIAL: Final = 206
 _WHOLE: Final = RETRIED | {Outcome.CHANGED}
 
 
@@ -198,6 +199,7 @@ def _opened(answer: Mapping[str, Any], offset: int, length: int | None) -> Opene
     body = answer["Body"]
     try:
         found = slice_of(
+            is_partial=answer["ResponseMetadata"]["HTTPStatusCode"] == _PARTIAL,
             content_range=answer.get("ContentRange"),
             body_bytes=answer.get("ContentLength"),
             offset=offset,
