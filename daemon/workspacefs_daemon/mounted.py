@@ -15,14 +15,14 @@ from typing import Final
 import trio
 
 from workspacefs.clock import SystemClock
-from workspacefs.errors import WorkspaceError
+from workspacefs.errors import UnavailableError, WorkspaceError
 from workspacefs.ids import CommitId
 from workspacefs.layers.journal import Journal, mark_clean
 from workspacefs.layers.layer import Layer
 from workspacefs.layers.rebase import is_in, rebase_rows, rebased_content
 from workspacefs.objects.entry import Entry
 from workspacefs.objects.refs import Ref
-from workspacefs.workspace.commit import Committed
+from workspacefs.workspace.commit import Committed, settle_unclear
 from workspacefs.workspace.local import LocalRecord, LocalSession
 from workspacefs.workspace.pending import Pending
 from workspacefs.workspace.seal import Sealed
@@ -75,6 +75,10 @@ class Mounted:
         self.blocking = Blocking(load_threads=_FAR_LOADS if far else _NEAR_LOADS)
         self.durability = Durability(self.blocking)
         self.committing = trio.Lock()
+        self.own_commits: set[CommitId] = set()
+        """Made in this mount: the session's head builds on each."""
+        self._is_unclear = False
+        """Whether nobody knows if the session's ref moved to the commit that is being made."""
         self._local = local
         self._record = record
         self._unsettled: list[Layer] = []
@@ -163,6 +167,41 @@ class Mounted:
         )
         self._local.save(self._record)
 
+    @contextmanager
+    def noting_unclear(self) -> Iterator[None]:
+        """Remember a commit of which nobody knows whether it was made."""
+        try:
+            yield
+        except UnavailableError as exc:
+            self._is_unclear = exc.kind == "ref.unknown"
+            raise
+
+    async def settle(self, *, moved_by: str) -> None:
+        """Find out what became of a commit that got no clear answer; without one, do nothing.
+
+        Raises:
+            UnavailableError: The store still does not say.
+            MovedError: Somebody else moved the session's ref.
+        """
+        if not self._is_unclear:
+            return
+        record, session = self._record, self.session
+        assert record is not None
+        assert session is not None
+        sealing = record.sealing
+        assert sealing is not None
+        sealed = [layer for layer in self.overlay.frozen if layer.number in record.sealed_layers]
+        with self.viewed(sealed) as pending:
+            found = await self.blocking.job(
+                lambda: settle_unclear(self.workspace, session, sealing, pending, moved_by=moved_by)
+            )
+        self._is_unclear = False
+        if isinstance(found, Committed):
+            log.info("commit.settled", extra={"commit": found.ref.id.hex()})
+            await self.rebase(found.sealed, found)
+        else:
+            self.session = found
+
     async def rebase(self, sealed: Sealed, committed: Committed | None) -> None:
         """Put the live layer onto the commit that the frozen ones became, and drop those."""
         assert self._record is not None
@@ -175,6 +214,7 @@ class Mounted:
         if committed is not None:
             self.session = committed.session
             self.base = committed.ref
+            self.own_commits.add(CommitId(committed.ref.id))
         self.base_root = sealed.root
         for _ in rebase_rows(live, sealed.entries, numbers):
             self._rebase_inodes(sealed, numbers)

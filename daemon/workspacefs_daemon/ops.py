@@ -145,8 +145,8 @@ class Ops:
         )
         began = time.monotonic()
         async with mounted.committing:
-            committed = await self._seal(message, provenance, meta, progress)
-            landed = await self._land(into)
+            committed = await self._seal(message, provenance, meta, into, progress)
+            landed = await self._land(into, committed)
         counts = committed.commit.changes if committed else ChangeCounts()
         head = mounted.base
         log.info(
@@ -175,10 +175,13 @@ class Ops:
         message: str,
         provenance: Provenance,
         meta: Mapping[str, str],
+        into: str,
         progress: SendProgress,
     ) -> Committed | None:
         mounted = self._mounted
         await self._flush_maps()
+        with trio.CancelScope(shield=True):
+            await mounted.settle(moved_by=owner_name())
         if not mounted.has_changes():
             return None
         done = {"files": 0, "bytes": 0}
@@ -194,7 +197,7 @@ class Ops:
                 nursery.start_soon(_tell_progress, progress, done)
                 # Once the ref may have moved, what follows must be done too: hanging up does not
                 # stop a commit half-way.
-                with trio.CancelScope(shield=True):
+                with trio.CancelScope(shield=True), mounted.noting_unclear():
                     outcome = await mounted.blocking.job(
                         lambda: commit_pending(
                             mounted.workspace,
@@ -204,6 +207,8 @@ class Ops:
                             provenance=provenance,
                             meta=meta,
                             before_move=mounted.note_sealing,
+                            into=into,
+                            built_on=mounted.own_commits,
                             progress=note,
                         )
                     )
@@ -213,14 +218,21 @@ class Ops:
             await mounted.rebase(outcome.sealed, committed)
         return committed
 
-    async def _land(self, into: str) -> bool:
+    async def _land(self, into: str, committed: Committed | None) -> bool:
         mounted = self._mounted
-        head = mounted.base
-        if not into or head is None:
+        session = mounted.session
+        if not into or session is None or session.head is None:
             return False
         with trio.CancelScope(shield=True):
             await mounted.blocking.job(
-                lambda: land_commit(mounted.workspace, head, into, moved_by=owner_name())
+                lambda: land_commit(
+                    mounted.workspace,
+                    session,
+                    into,
+                    moved_by=owner_name(),
+                    landing=committed.landing if committed is not None else None,
+                    built_on=mounted.own_commits,
+                )
             )
         return True
 
