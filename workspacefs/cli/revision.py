@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from workspacefs.cli.context import Context
 from workspacefs.cli.store_urls import absolute_url, split_revision
+from workspacefs.cli.stores import open_workspace
 from workspacefs.client.locate import find_session_of
 from workspacefs.errors import UsageError
 from workspacefs.objects.commits import Commit
@@ -69,8 +70,8 @@ def open_place(
                 kind="usage.url",
             )
         url = absolute_url(where, context.environ, options)
-        return Place(Workspace.open(url), rev or at_rev or DEFAULT_BRANCH)
-    workspace = Workspace.open(session.store_url)
+        return Place(open_workspace(url, context), rev or at_rev or DEFAULT_BRANCH)
+    workspace = open_workspace(session.store_url, context)
     chosen = rev or at_rev
     if chosen is None and session.session.startswith("@"):
         chosen = session.session[1:]  # a read-only view calls itself @REV; no session can

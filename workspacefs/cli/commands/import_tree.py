@@ -12,10 +12,11 @@ from workspacefs.cli.parser import add_progress_flag, add_provenance_flags, add_
 from workspacefs.cli.progress import Bar
 from workspacefs.cli.provenance import new_provenance
 from workspacefs.cli.store_urls import absolute_url
+from workspacefs.cli.stores import open_workspace
 from workspacefs.errors import UsageError
 from workspacefs.workspace.ingest import ImportOptions
 from workspacefs.workspace.landing import ImportResult, import_directory
-from workspacefs.workspace.workspace import DEFAULT_BRANCH, Workspace
+from workspacefs.workspace.workspace import DEFAULT_BRANCH
 
 EXAMPLE = """\
   workspacefs import ./store ~/project -m "first import"
@@ -55,7 +56,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     """Import; all of it lands, or nothing."""
     if not options.message.strip():
         raise UsageError("a commit needs a message that says why (-m)", kind="commit.message")
-    workspace = Workspace.open(absolute_url(options.url, context.environ, options))
+    workspace = open_workspace(absolute_url(options.url, context.environ, options), context)
     began = time.monotonic()
     with Bar("import", unit="files", is_shown=options.progress) as bar:
         result = import_directory(
