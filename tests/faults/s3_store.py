@@ -15,6 +15,8 @@ from workspacefs.testing.proxy import Action, FaultProxy, RequestInfo, Rule
 
 DEADLINE_S = 3.0
 QUICK = RetryPolicy(deadline_s=DEADLINE_S, base_s=0.005, cap_s=0.05)
+IMPATIENT = RetryPolicy(deadline_s=DEADLINE_S, base_s=0.001, attempts=3)
+"""For what is about the outcome only."""
 READ_TIMEOUT_S = 0.5
 
 

@@ -12,6 +12,7 @@ import pytest
 from tests.clocks import TurnedClock
 from tests.faults.s3_store import (
     DEADLINE_S,
+    IMPATIENT,
     READ_TIMEOUT_S,
     FaultyStore,
     faulty_store,
@@ -26,7 +27,6 @@ from workspacefs.backend.contract import (
     STORE_UNCLEAR,
     Version,
 )
-from workspacefs.backend.retry import RetryPolicy
 from workspacefs.backend.s3 import S3Backend
 from workspacefs.errors import (
     BusyError,
@@ -64,8 +64,7 @@ def store(seaweedfs: Server) -> Iterator[FaultyStore]:
 
 @pytest.fixture
 def impatient(seaweedfs: Server) -> Iterator[FaultyStore]:
-    policy = RetryPolicy(deadline_s=DEADLINE_S, base_s=0.001, attempts=3)
-    with faulty_store(seaweedfs, retry=policy) as made:
+    with faulty_store(seaweedfs, retry=IMPATIENT) as made:
         yield made
 
 

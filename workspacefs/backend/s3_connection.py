@@ -50,6 +50,10 @@ if TYPE_CHECKING:  # stubs, which only checks need
 
 log = logging.getLogger(__name__)
 
+for _name in ("boto3", "botocore", "urllib3"):
+    # Their DEBUG lines hold session tokens and signatures, and cost more than a request does.
+    logging.getLogger(_name).setLevel(logging.INFO)
+
 _T = TypeVar("_T")
 
 CONNECT_TIMEOUT_S: Final = 5.0
