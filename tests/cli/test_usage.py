@@ -78,7 +78,17 @@ def test_start_up_loads_little(command: str) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
 
-    heavy = {"boto3", "dataclasses", "logging", "inspect", "lmdb", "zstandard", "blake3", "trio", "tqdm"}
+    heavy = {
+        "boto3",
+        "dataclasses",
+        "logging",
+        "inspect",
+        "lmdb",
+        "zstandard",
+        "blake3",
+        "trio",
+        "tqdm",
+    }
     if command != "umount":
         heavy |= {"subprocess", "ctypes"}
     assert not heavy & set(done.stdout.split())
