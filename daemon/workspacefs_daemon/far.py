@@ -5,6 +5,7 @@ Everything here blocks and runs on threads, or before the event loop starts.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -123,6 +124,10 @@ class FarStore:
             self._hinted = base
         except WorkspaceError as exc:
             log.info("hints.not_read", extra={"kind": exc.kind, "reason": str(exc)})
+
+    def document(self) -> dict[str, object]:
+        """Return what this mount asked for: see ClientCounts."""
+        return dataclasses.asdict(self.backend.counts)
 
     def store_hints(self) -> None:
         """Store in what order the commit was read, unless somebody has; once."""

@@ -15,6 +15,7 @@ import trio
 
 from workspacefs.client.unmount import unmount
 from workspacefs.errors import RefusedError, UsageError, WorkspaceError
+from workspacefs.latency import BUCKETS_S
 from workspacefs.names import check_ref_name
 from workspacefs.objects.commits import ChangeCounts, Provenance
 from workspacefs.workspace.changes import ChangeKind
@@ -41,6 +42,7 @@ _WORDS: Final = {
     ChangeKind.ATTRIBUTES: "metadata",
 }
 _PROGRESS_PERIOD_S: Final = 0.2
+_FIGURES_TIMEOUT_S: Final = 3.0
 _TEXT_MAX_CHARS: Final = 1 << 20
 _TEXTS: Final = ("agent", "run", "tool_call", "model")
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -66,6 +68,10 @@ class Ops:
                 return self._info()
             case "counters":
                 return {"messages": dict(self._counts), "inodes": len(self._mounted.overlay.inodes)}
+            case "stats":
+                return await self.stats()
+            case "store":
+                return {"store": await self._store()}
             case "status":
                 return await self._status(_text(args, "under"))
             case "diff":
@@ -93,6 +99,48 @@ class Ops:
             "layers": sorted(mounted.overlay.layers),
         }
 
+    async def stats(self) -> dict[str, object]:
+        """Return all figures of the mount; see docs/protocol.md."""
+        mounted = self._mounted
+        far = mounted.far
+        return {
+            **self._info(),
+            "fuse": {
+                "messages": dict(self._counts),
+                "inodes": len(mounted.overlay.inodes),
+                "load_waits": mounted.blocking.load_waits.document(),
+                "bucket_bounds_s": list(BUCKETS_S),
+            },
+            "reads": None if far is None else far.document(),
+            "transfer": await self._transfer_figures(),
+        }
+
+    async def _transfer_figures(self) -> dict[str, object] | None:
+        far = self._mounted.far
+        if far is None:
+            return None
+        figures: dict[str, object] = {"error": "the transfer process does not answer"}
+        with trio.move_on_after(_FIGURES_TIMEOUT_S):
+            try:
+                figures = await self._mounted.blocking.errand(
+                    lambda: far.backend.document("figures")
+                )
+            except WorkspaceError as exc:
+                return {"error": str(exc)}
+        figures.pop("ok", None)
+        return figures
+
+    async def _store(self) -> dict[str, object]:
+        """Return whether the store answers: `state` "ok", "away" or "unknown", and why."""
+        figures = await self._transfer_figures()
+        if figures is None:
+            return {"state": "ok", "since_s": None, "reason": None, "retries": 0}
+        found = figures.get("store")
+        if isinstance(found, dict):
+            return found
+        reason = figures.get("error")
+        return {"state": "unknown", "since_s": None, "reason": reason, "retries": 0}
+
     async def _status(self, under: str) -> dict[str, object]:
         mounted = self._mounted
         await self._flush_maps()
@@ -108,6 +156,7 @@ class Ops:
             "base": info["base"],
             "changes": [_change_document(change) for change in changes],
             "totals": totals,
+            "store": await self._store(),
         }
 
     async def _diff(self, under: str) -> dict[str, object]:

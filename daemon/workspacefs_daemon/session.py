@@ -20,6 +20,7 @@ from workspacefs_daemon.background.reading_ahead import read_ahead
 from workspacefs_daemon.bindings.fuse.mount import mount, raise_read_ahead, serve
 from workspacefs_daemon.bindings.fuse.operations import Operations
 from workspacefs_daemon.control.server import serve_control
+from workspacefs_daemon.metrics import listen_metrics, serve_metrics
 from workspacefs_daemon.mounted import Mounted
 from workspacefs_daemon.opening import open_mounted
 from workspacefs_daemon.ops import Ops, describe_session
@@ -71,6 +72,7 @@ async def _serve(mounted: Mounted, ready: Callable[[Mapping[str, object]], None]
     description = describe_session(mounted, socket_path)
     operations = Operations(mounted.fs, mounted.blocking, describe=lambda: description)
     ops = Ops(mounted, counts=operations.counts, pid=os.getpid())
+    metrics = None if spec.metrics is None else listen_metrics(spec.metrics)
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(serve_control, socket_path, ops)
@@ -79,6 +81,8 @@ async def _serve(mounted: Mounted, ready: Callable[[Mapping[str, object]], None]
                 nursery.start_soon(mounted.durability.run)
                 nursery.start_soon(_unmount_on_signal, spec.mountpoint, mounted)
                 nursery.start_soon(_announce, mounted, socket_path, ready)
+                if metrics is not None:
+                    nursery.start_soon(serve_metrics, metrics, ops.stats)
                 if mounted.far is not None:
                     nursery.start_soon(read_ahead, mounted.far, mounted)
                 await serve(operations, mounted.blocking)

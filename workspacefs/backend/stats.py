@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import threading
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from workspacefs.latency import BUCKETS_S, LatencyHistogram
+
 OPERATIONS: Final = ("get", "put", "put_if", "list", "head", "delete", "multipart")
-BUCKETS_S: Final[tuple[float, ...]] = tuple(0.001 * 2.0**power for power in range(17))
-"""Upper bounds of the latency histogram, 1 ms to 65.5 s; one more bucket has what took longer."""
 _AWAY_AFTER: Final = 2
 
 
 class _Counts:
     """Counts of one operation; the lock of RequestStats guards them."""
 
-    __slots__ = ("buckets", "bytes_in", "bytes_out", "errors", "requests", "retries", "sum_s")
+    __slots__ = ("bytes_in", "bytes_out", "errors", "latency", "requests", "retries")
 
     def __init__(self) -> None:
         self.requests = 0
@@ -28,8 +27,7 @@ class _Counts:
         self.retries = 0
         self.bytes_in = 0
         self.bytes_out = 0
-        self.sum_s = 0.0
-        self.buckets = [0] * (len(BUCKETS_S) + 1)
+        self.latency = LatencyHistogram()
 
     def document(self) -> dict[str, object]:
         return {
@@ -38,31 +36,8 @@ class _Counts:
             "retries": self.retries,
             "bytes_in": self.bytes_in,
             "bytes_out": self.bytes_out,
-            "latency": {
-                "sum_s": round(self.sum_s, 6),
-                "buckets": list(self.buckets),
-                "p50_s": self._quantile_s(0.50),
-                "p90_s": self._quantile_s(0.90),
-                "p99_s": self._quantile_s(0.99),
-            },
+            "latency": self.latency.document(),
         }
-
-    def _quantile_s(self, quantile: float) -> float | None:
-        """Return an estimate: linear within the bucket that it falls into."""
-        total = sum(self.buckets)
-        if not total:
-            return None
-        rank, below = quantile * total, 0
-        lower = 0.0
-        for number, count in enumerate(self.buckets):
-            if below + count >= rank:
-                if number == len(BUCKETS_S):
-                    break
-                within = (rank - below) / count if count else 0.0
-                return round(lower + (BUCKETS_S[number] - lower) * within, 6)
-            below += count
-            lower = BUCKETS_S[min(number, len(BUCKETS_S) - 1)]
-        return BUCKETS_S[-1]
 
 
 class RequestStats:
@@ -96,8 +71,7 @@ class RequestStats:
             counts.errors += is_error
             counts.bytes_in += bytes_in
             counts.bytes_out += bytes_out
-            counts.sum_s += seconds
-            counts.buckets[bisect_left(BUCKETS_S, seconds)] += 1
+            counts.latency.add(seconds)
 
     def count_retry(self, operation: str) -> None:
         """Count that a request will be sent again."""

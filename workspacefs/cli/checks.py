@@ -18,12 +18,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from workspacefs.client.connection import Connection
+from workspacefs.client.registry import living_sessions
+from workspacefs.errors import WorkspaceError
 from workspacefs.statedir import StateDir
 
 DEVICE: Final = "/dev/fuse"
-MODULES: Final = ("trio", "pyfuse3", "lmdb", "zstandard", "blake3", "xxhash", "msgpack", "pathspec")
+MODULES: Final = (
+    "trio",
+    "pyfuse3",
+    "lmdb",
+    "zstandard",
+    "blake3",
+    "xxhash",
+    "msgpack",
+    "pathspec",
+    "boto3",
+)
 _FREE_WARN_BYTES: Final = 1 << 30
 _FREE_FAIL_BYTES: Final = 64 << 20
+_STORE_TIMEOUT_S: Final = 10.0
 _KERNEL_MIN: Final = (5, 4)
 _CAP_SYS_ADMIN: Final = 21
 _CONTAINER_HINT: Final = (
@@ -61,12 +75,38 @@ def iter_findings(state: StateDir) -> Iterator[Finding]:
     yield check_privilege()
     yield check_state_dir(state)
     yield check_space(state)
+    yield from check_stores(state)
 
 
 def check_python() -> Finding:
     """Look at the interpreter."""
     # Too old a one cannot even load this module; pip refuses it as well.
     return Finding("python", Level.OK, f"{platform.python_version()} at {sys.executable}")
+
+
+def check_stores(state: StateDir) -> Iterator[Finding]:
+    """Ask each mount of a far store whether that answers."""
+    for session in living_sessions(state):
+        if session.store_url.startswith("file:"):
+            continue
+        try:
+            with Connection.open(session.socket, what=f"session {session.session}") as asked:
+                store = asked.call("store", timeout_s=_STORE_TIMEOUT_S)["store"]
+        except WorkspaceError as exc:
+            yield Finding("store", Level.WARN, str(exc))
+            continue
+        where = f"{session.store_url}, mounted at {session.mountpoint}"
+        if not isinstance(store, dict) or store.get("state") != "ok":
+            reason = store.get("reason") if isinstance(store, dict) else None
+            yield Finding(
+                "store",
+                Level.WARN,
+                f"{where} does not answer: {reason or 'no reason is known'}",
+                "look at the network, the endpoint and the credentials; the mount goes on by "
+                "itself when the store is back",
+            )
+        else:
+            yield Finding("store", Level.OK, f"{where} answers")
 
 
 def check_modules(load: Callable[[str], object] = importlib.import_module) -> Finding:

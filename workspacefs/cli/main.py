@@ -49,6 +49,9 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "export": Command("export", "write a revision to a directory or a tar stream"),
     "umount": Command("umount", "take a mount away; nothing that was written is lost"),
     "sessions": Command("sessions", "list the sessions of a workspace and where they are mounted"),
+    "prefetch": Command("prefetch", "fetch files of a mount before they are asked for"),
+    "cache": Command("cache", "look at or clear the cache of far stores"),
+    "stats": Command("stats", "figures of a mount: requests, bytes, waits"),
     "supervisor": Command("supervisor", "look at or stop the process that starts sessions"),
     "doctor": Command("doctor", "say what this machine lacks, and how to get it"),
 }

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
 import trio
+
+from workspacefs.latency import LatencyHistogram
 
 T = TypeVar("T")
 
@@ -24,6 +27,8 @@ class Blocking:
     def __init__(self, *, load_threads: int = 8) -> None:
         self.on_suspend: Callable[[], None] = _nothing
         self.hops_under_way = 0
+        self.load_waits = LatencyHistogram()
+        """How long file operations waited for reads from the store or the disk."""
         self._loads = trio.CapacityLimiter(load_threads)
         self._syncs = trio.CapacityLimiter(_SYNC_THREADS)
         self._jobs = trio.CapacityLimiter(_JOB_THREADS)
@@ -31,7 +36,11 @@ class Blocking:
 
     async def load(self, call: Callable[[], T]) -> T:
         """Run a read from the store or the disk that a file operation waits for."""
-        return await self._hop(call, self._loads)
+        began = time.perf_counter()
+        try:
+            return await self._hop(call, self._loads)
+        finally:
+            self.load_waits.add(time.perf_counter() - began)
 
     async def sync(self, call: Callable[[], T]) -> T:
         """Run one step of making layers durable; one at a time."""

@@ -61,6 +61,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="let other accounts in, as far as modes allow (default: only when we are root)",
     )
     _add_far_flags(parser)
+    parser.add_argument(
+        "--metrics",
+        metavar="PORT|SOCKET",
+        help="serve figures for Prometheus there: a port of 127.0.0.1, or the path of a socket",
+    )
     parser.add_argument("--mkdir", action="store_true", help="create the mountpoint if absent")
     parser.add_argument(
         "--foreground", action="store_true", help="stay here; Ctrl-C unmounts, nothing is lost"
@@ -111,6 +116,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         "read_only": options.read_only,
         "allow_other": options.allow_other,
         "foreground": options.foreground,
+        "metrics": _metrics_place(options.metrics),
         "prefetch": options.prefetch,
         "store_timeout_s": max(1.0, options.store_timeout),
         "cache_limit_bytes": parse_cache_size(
@@ -136,6 +142,10 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     if options.session is None and not options.read_only:
         _tell_of_first(result, context)
     return result
+
+
+def _metrics_place(place: str | None) -> str | None:
+    return os.path.abspath(place) if place is not None and "/" in place else place
 
 
 def _size_of(path: str) -> int:

@@ -53,6 +53,7 @@ def _tell(answer: Mapping[str, object], under: str, out: Output, *, is_all: bool
         f"{session_text(answer['session'], answer['branch'])}, "
         f"base {short_id(answer['base'])}{where}"
     )
+    tell_store(answer.get("store"), out)
     rows = answer["changes"]
     assert isinstance(rows, list)
     if not rows:
@@ -69,6 +70,18 @@ def _tell(answer: Mapping[str, object], under: str, out: Output, *, is_all: bool
     ]
     out.line(f"\n{count_text(len(rows), 'change')}: {', '.join(counts)}")
     out.note("next: workspacefs diff shows them, workspacefs commit -m WHY keeps them")
+
+
+def tell_store(store: object, out: Output) -> None:
+    """Say it when the store does not answer; nothing when all is well."""
+    if not isinstance(store, dict) or store.get("state") == "ok":
+        return
+    since_s, reason = store.get("since_s"), store.get("reason") or "no reason is known"
+    since = f" for {since_s:,.0f} s" if isinstance(since_s, int | float) else ""
+    out.line(
+        f"the store does not answer{since} ({reason}): what is on this machine can be read and "
+        "changed, other reads wait, then fail; commits need the store"
+    )
 
 
 def _tell_group(
