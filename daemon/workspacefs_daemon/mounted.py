@@ -21,8 +21,9 @@ from workspacefs.layers.journal import Journal, mark_clean
 from workspacefs.layers.layer import Layer
 from workspacefs.layers.rebase import is_in, rebase_rows, rebased_content
 from workspacefs.objects.entry import Entry
-from workspacefs.objects.refs import Ref
+from workspacefs.objects.refs import Locator, Ref
 from workspacefs.workspace.commit import Committed, settle_unclear
+from workspacefs.workspace.early_upload import EarlyUpload
 from workspacefs.workspace.local import LocalRecord, LocalSession
 from workspacefs.workspace.pending import Pending
 from workspacefs.workspace.seal import Sealed
@@ -72,6 +73,7 @@ class Mounted:
         self.base_root = root
         self.session = session
         self.far = far
+        self.early = EarlyUpload(workspace) if far is not None and spec.early_upload else None
         self.blocking = Blocking(load_threads=_FAR_LOADS if far else _NEAR_LOADS)
         self.durability = Durability(self.blocking)
         self.committing = trio.Lock()
@@ -92,16 +94,18 @@ class Mounted:
         resident = Resident(workspace.store)
         overlay = Overlay(root, live=live, frozen=frozen, resident=resident)
         self._file_ids = None if live is None else FileIds(live, workspace.allocate_epoch)
-        self._services = Services(clock=SystemClock(), file_ids=self._file_ids, live=live)
+        self.services = Services(clock=SystemClock(), file_ids=self._file_ids, live=live)
         self.overlay = overlay
-        self.fs = FileSystem(
-            overlay, self._services, disk=spec.state_dir, sync=self.durability.sync
-        )
+        self.fs = FileSystem(overlay, self.services, disk=spec.state_dir, sync=self.durability.sync)
 
     @property
     def is_read_only(self) -> bool:
         """Whether this is a view without a session."""
         return self._local is None
+
+    def find_stored(self, object_id: bytes) -> Locator | None:
+        """Return where a chunk lies that was uploaded ahead of the commit, or None."""
+        return None if self.early is None else self.early.find(object_id)
 
     def has_changes(self) -> bool:
         """Tell whether any layer has a row that could be a change."""
@@ -155,7 +159,7 @@ class Mounted:
         self._file_ids.move_to(layer)
         self.overlay.frozen.insert(0, old)
         self.overlay.live = layer
-        self._services.live = layer
+        self.services.live = layer
         self.durability.add(layer, journal)
 
     def note_sealing(self, commit_id: CommitId) -> None:
@@ -215,6 +219,8 @@ class Mounted:
             self.session = committed.session
             self.base = committed.ref
             self.own_commits.add(CommitId(committed.ref.id))
+            if self.early is not None:
+                self.early.forget()
         self.base_root = sealed.root
         for _ in rebase_rows(live, sealed.entries, numbers):
             self._rebase_inodes(sealed, numbers)

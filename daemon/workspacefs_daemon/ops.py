@@ -258,6 +258,7 @@ class Ops:
                             before_move=mounted.note_sealing,
                             into=into,
                             built_on=mounted.own_commits,
+                            find_stored=mounted.find_stored,
                             progress=note,
                         )
                     )

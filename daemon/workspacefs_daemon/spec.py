@@ -42,6 +42,8 @@ class SessionSpec:
     """How much of a far store is fetched before it is asked for: see PREFETCH_MODES."""
     store_timeout_s: float = 60.0
     """Longest wait for bytes of a far store; then the program gets EIO."""
+    early_upload: bool = True
+    """Whether content is stored in a far store before it is committed."""
     cache_limit_bytes: int | None = None
     """How large the cache of this account may grow; None: as it was, or its default."""
     metrics: str | None = None
@@ -71,6 +73,7 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "transfer_socket": (str, type(None)),
     "prefetch": (str,),
     "store_timeout_s": (float, int),
+    "early_upload": (bool,),
     "cache_limit_bytes": (int, type(None)),
     "metrics": (str, type(None)),
 }

@@ -213,10 +213,7 @@ class Supervisor:
                 )
 
     def _mount(self, asker: _Asker, request: Request) -> None:
-        document = request.args.get("spec")
-        if not isinstance(document, dict):
-            raise UsageError("a mount needs an object spec", kind="mount.malformed")
-        spec = spec_from_document(document)
+        # Before the spec is looked at: it may be of a release that says more.
         self._refuse_other_namespace(request.args.get("mount_namespace"))
         if request.args.get("version", __version__) != __version__ or self._is_outdated():
             # Before the answer: the asker starts our successor as soon as it has it.
@@ -225,6 +222,10 @@ class Supervisor:
                 "the supervisor was started from code that has changed since; it steps back",
                 kind="supervisor.outdated",
             )
+        document = request.args.get("spec")
+        if not isinstance(document, dict):
+            raise UsageError("a mount needs an object spec", kind="mount.malformed")
+        spec = spec_from_document(document)
         if spec.is_far:
             # First: while it gets ready, the session does what it can without it.
             socket_path = self._transfers.ensure(

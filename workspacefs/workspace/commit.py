@@ -14,7 +14,7 @@ from workspacefs.backend.rounds import in_one_round
 from workspacefs.errors import MovedError
 from workspacefs.ids import CommitId
 from workspacefs.objects.commits import ChangeCounts, Commit, Provenance
-from workspacefs.objects.refs import Ref
+from workspacefs.objects.refs import Locator, Ref
 from workspacefs.packs.writer import WriteSummary
 from workspacefs.refs import Moved, RefKind, Stale
 from workspacefs.workspace.base import KnownObjects
@@ -76,6 +76,7 @@ def commit_pending(
     before_move: Callable[[CommitId], None],
     into: str = "",
     built_on: Collection[CommitId] = (),
+    find_stored: Callable[[bytes], Locator | None] = lambda object_id: None,
     progress: SealProgress = lambda files, size_bytes: None,
 ) -> Committed | Unchanged:
     """Make the pending state the session's newest commit.
@@ -94,6 +95,7 @@ def commit_pending(
             `landing`: that is begun here, where it takes no time. What goes wrong with it is left
             for land_commit to tell.
         built_on: As for land_commit.
+        find_stored: Tells where objects lie that were stored ahead of this commit.
         progress: Called after each stored file.
 
     Raises:
@@ -103,7 +105,11 @@ def commit_pending(
     """
     known = KnownObjects()
     is_small = pending.row_count() < _SMALL_ROWS
-    with workspace.new_writer(known=known.find, is_small=is_small) as writer:
+
+    def find_known(object_id: bytes) -> Locator | None:
+        return known.find(object_id) or find_stored(object_id)
+
+    with workspace.new_writer(known=find_known, is_small=is_small) as writer:
         sealed = seal_pending(
             pending, workspace.store, writer, known, workspace.tree_params,
             workspace.chunk_params, progress=progress,

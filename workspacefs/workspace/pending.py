@@ -97,6 +97,17 @@ class Pending:
                 return decode_inode(value)
         return None
 
+    def iter_bodies(self) -> Iterator[tuple[FileId, InodeRow]]:
+        """Yield the files whose content lies in a layer, those with names and orphans alike."""
+        seen: set[FileId] = set()
+        for snapshot in self._snapshots:
+            for key, value in snapshot.iter_rows(b"I"):
+                file_id = FileId(int.from_bytes(key[1:], "big"))
+                row = decode_inode(value)
+                if file_id not in seen and self.is_in_layer(row):
+                    yield file_id, row
+                seen.add(file_id)
+
     def changed_names(
         self, directory: PendingFile
     ) -> list[tuple[bytes, PendingFile | None, Entry | None]]:

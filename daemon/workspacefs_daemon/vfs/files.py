@@ -35,6 +35,8 @@ class Files:
     def __init__(self, resident: Resident, services: Services) -> None:
         self._resident = resident
         self._services = services
+        self.written_bytes = 0
+        """By all writes so far."""
 
     def read(self, inode: Inode, offset: int, length: int) -> bytes:
         """Return the bytes from `offset`, `length` of them or up to the end of the file."""
@@ -71,6 +73,7 @@ class Files:
             for key, value in change.rows:
                 step.set_row(key, value)
         self._finish(live, inode, change)
+        self.written_bytes += len(data)
         return len(data)
 
     def resize(self, inode: Inode, size_bytes: int) -> None:

@@ -89,6 +89,13 @@ def _add_far_flags(parser: argparse.ArgumentParser) -> None:
         "(default: $WORKSPACEFS_CACHE_SIZE, else 20G and at most a fifth of the disk)",
     )
     far.add_argument(
+        "--early-upload",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="upload what was written before it is committed, once it is at rest, so that commits "
+        "are short (default: yes)",
+    )
+    far.add_argument(
         "--store-timeout",
         metavar="SECONDS",
         type=float,
@@ -118,6 +125,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         "foreground": options.foreground,
         "metrics": _metrics_place(options.metrics),
         "prefetch": options.prefetch,
+        "early_upload": options.early_upload,
         "store_timeout_s": max(1.0, options.store_timeout),
         "cache_limit_bytes": parse_cache_size(
             options.cache_size or context.environ.get(CACHE_SIZE_VARIABLE)
