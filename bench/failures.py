@@ -11,6 +11,13 @@ class ToolError(BenchError):
     """A program failed."""
 
 
+class TimeUpError(ToolError):
+    """Something was given up, because it took longer than it may."""
+
+    def __init__(self, what: str, limit_s: float) -> None:
+        super().__init__(f"{what}: no end within {limit_s:.0f} s")
+
+
 class WrongResultError(BenchError):
     """A workload ran, but what it left or answered is wrong; its time counts for nothing."""
 

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from bench.failures import expect
+from bench.git_tool import run_git
 from bench.measure import Work
-from bench.processes import run_tool
 from bench.tree_tools import ensure_tree
 from bench.workload import Scale, Stage, Workload
 
-_ENVIRON: Final = {
-    "GIT_CONFIG_GLOBAL": "/dev/null",
-    "GIT_CONFIG_SYSTEM": "/dev/null",
-    "GIT_AUTHOR_NAME": "bench",
-    "GIT_AUTHOR_EMAIL": "bench@localhost",
-    "GIT_AUTHOR_DATE": "2026-01-01T00:00:00Z",
-    "GIT_COMMITTER_NAME": "bench",
-    "GIT_COMMITTER_EMAIL": "bench@localhost",
-    "GIT_COMMITTER_DATE": "2026-01-01T00:00:00Z",
-}
-# A collection of git's own in the background would run into what is measured next.
-_OPTIONS: Final = ("-c", "gc.auto=0", "-c", "maintenance.auto=false")
-
 
 def git(stage: Stage, *words: str) -> bytes:
-    """Run git in the tree, untouched by anybody's configuration."""
-    return run_tool(["git", *_OPTIONS, *words], cwd=stage.root / "tree", environ=_ENVIRON)
+    """Run git in the tree."""
+    return run_git(stage.root / "tree", *words)
 
 
 def ensure_repository(stage: Stage) -> None:

@@ -133,7 +133,7 @@ class Changes(_Generated):
     def before(self, stage: Stage, repetition: int) -> None:
         tree = stage.fixtures.synthetic(self.files)
         for index in self._changed(stage):
-            (stage.root / tree.path(index)).write_bytes(_changed_content(index, repetition))
+            (stage.root / tree.path(index)).write_bytes(changed_content(index, repetition))
 
     def run(self, stage: Stage, repetition: int) -> Work:
         words = ("-m", "changed") if self._verb == "commit" else ()
@@ -149,7 +149,7 @@ class Changes(_Generated):
         elif self._verb == "diff":
             patch = str(self._answer["patch"])
             expect("files in the patch", patch.count("\n+++ ") + patch.startswith("+++ "), count)
-            wanted = _changed_content(self._changed(stage)[-1], repetition).decode().splitlines()[0]
+            wanted = changed_content(self._changed(stage)[-1], repetition).decode().splitlines()[0]
             expect("the last change is in the patch", f"+{wanted}" in patch, True)
         else:
             counts = {"added": 0, "modified": count, "removed": 0}
@@ -166,11 +166,10 @@ class Changes(_Generated):
         index = self._changed(stage)[-1]
         path = stage.fixtures.synthetic(self.files).path(index)
         stored = system.command("cat", f"{system.store}@{system.session}", path)
-        expect(f"committed content of {path}", stored, _changed_content(index, repetition))
+        expect(f"committed content of {path}", stored, changed_content(index, repetition))
 
     def _changed(self, stage: Stage) -> list[int]:
-        step = self.files // stage.scale.changes
-        return [number * step + step // 2 for number in range(stage.scale.changes)]
+        return changed_indices(self.files, stage.scale.changes)
 
 
 class StartCommand(Workload):
@@ -196,7 +195,14 @@ class StartCommand(Workload):
         expect("a version is told", bool(self._answer), True)
 
 
-def _changed_content(index: int, repetition: int) -> bytes:
+def changed_indices(files: int, changes: int) -> list[int]:
+    """Return which files change, spread over the whole tree."""
+    step = files // changes
+    return [number * step + step // 2 for number in range(changes)]
+
+
+def changed_content(index: int, repetition: int) -> bytes:
+    """Return what a changed file holds after a repetition."""
     return b"".join(b"line %d of %d, %d\n" % (line, index, repetition) for line in range(80))
 
 

@@ -14,7 +14,7 @@ _DISTINCT = 32
 _HEAD_BYTES = 8
 
 
-class _Stamped:
+class StampedBlocks:
     """Blocks that cost the driver nothing: a few of them, stamped with their number in place."""
 
     def __init__(self, blocks: Blocks) -> None:
@@ -57,10 +57,10 @@ class WriteLarge(Workload):
             repeats=scale.cold_repeats,
         )
         self._is_synced = is_synced
-        self._data: _Stamped | None = None
+        self._data: StampedBlocks | None = None
 
     def before(self, stage: Stage, repetition: int) -> None:
-        self._data = self._data or _Stamped(stage.fixtures.blocks())
+        self._data = self._data or StampedBlocks(stage.fixtures.blocks())
         stage.root.joinpath("large").unlink(missing_ok=True)
 
     def run(self, stage: Stage, repetition: int) -> Work:
@@ -87,10 +87,10 @@ class ReadLarge(Workload):
             repeats=scale.cold_repeats,
         )
         self._is_cold = is_cold
-        self._data: _Stamped | None = None
+        self._data: StampedBlocks | None = None
 
     def prepare(self, stage: Stage) -> None:
-        self._data = self._data or _Stamped(stage.fixtures.blocks())
+        self._data = self._data or StampedBlocks(stage.fixtures.blocks())
         path = stage.root / "large"
         if not path.exists():
             self._data.write(path, stage.scale.large_blocks, is_synced=False)

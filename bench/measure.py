@@ -7,9 +7,12 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
-from bench.processes import cpu_seconds, peak_rss_bytes, reset_peak_rss
+from bench.failures import TimeUpError
+from bench.processes import PeakPss, cpu_seconds, peak_rss_bytes, reset_peak_rss
+from bench.s3.traffic import Traffic
 from bench.systems import System
 
 
@@ -35,9 +38,15 @@ class Sample:
     """Inodes that the kernel holds at the end; None when the daemon does not know."""
     driver_cpu_s: float
     """User and system time of this process and the tools that it ran."""
+    traffic: Traffic | None = None
+    """What went over the link to a far store."""
+    peak_pss_bytes: int | None = None
+    """Largest memory of all processes of the system together, if it was watched."""
+    is_given_up: bool = False
+    """Whether it did not end in time; the wall time is then how long was waited."""
 
 
-def measure(system: System, run: Callable[[], Work]) -> Sample:
+def measure(system: System, run: Callable[[], Work], *, watches_memory: bool = False) -> Sample:
     """Time `run`; the collector of this process sleeps meanwhile.
 
     Pids are taken afterwards as well: a run that mounts has no daemon before.
@@ -46,26 +55,37 @@ def measure(system: System, run: Callable[[], Work]) -> Sample:
     for pid in before:
         reset_peak_rss(pid)
     messages_before = (system.messages() or {}) if before else {}
+    mark = system.traffic_mark()
+    watch = PeakPss(system.pids) if watches_memory else None
+    work, is_given_up = Work(), False
     gc.collect()
     gc.disable()
     try:
-        driver_before = _driver_cpu_s()
-        begin = time.perf_counter()
-        work = run()
-        wall_s = time.perf_counter() - begin
-        driver_cpu_s = _driver_cpu_s() - driver_before
+        with watch or nullcontext():
+            driver_before = _driver_cpu_s()
+            begin = time.perf_counter()
+            try:
+                work = run()
+            except TimeUpError:
+                is_given_up = True
+            wall_s = time.perf_counter() - begin
+            driver_cpu_s = _driver_cpu_s() - driver_before
     finally:
         gc.enable()
+    traffic = system.traffic_since(mark)
     after = system.pids()
-    messages = system.messages()
+    messages = None if is_given_up else system.messages()
     return Sample(
         wall_s,
         work,
         sum(cpu_seconds(pid) - before.get(pid, 0.0) for pid in after),
         sum(peak_rss_bytes(pid) for pid in after),
         None if messages is None else _difference(messages, messages_before),
-        system.inodes(),
+        None if is_given_up else system.inodes(),
         driver_cpu_s,
+        traffic,
+        None if watch is None else watch.size_bytes,
+        is_given_up,
     )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.failures import ToolError
+from bench.failures import TimeUpError, ToolError
 
 TOOL_TIMEOUT_S: Final = 3600.0
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
@@ -27,7 +28,8 @@ def run_tool(
     """Run a program to its end and return its standard output.
 
     Raises:
-        ToolError: It ended with a code that is not in `ok`, or not in time.
+        TimeUpError: It did not end in time.
+        ToolError: It ended with a code that is not in `ok`.
     """
     shown = " ".join(str(word) for word in command)[:200]
     try:
@@ -41,7 +43,7 @@ def run_tool(
             check=False,
         )
     except subprocess.TimeoutExpired as exc:
-        raise ToolError(f"{shown}: no end within {timeout_s:.0f} s") from exc
+        raise TimeUpError(shown, timeout_s) from exc
     if done.returncode not in ok:
         told = done.stderr.decode(errors="replace").strip()[-_STDERR_SHOWN:]
         raise ToolError(f"{shown}: exit code {done.returncode}: {told}")
@@ -79,6 +81,49 @@ def peak_rss_bytes(pid: int) -> int:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
     return 0
+
+
+def pss_bytes(pid: int) -> int:
+    """Return memory of a process, shared pages divided by those who share them; 0 when it is gone.
+
+    Source: kernel documentation, filesystems/proc, smaps_rollup.
+    """
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    for line in text.splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+class PeakPss:
+    """Looks at some processes every half second; a context manager."""
+
+    _EVERY_S: Final = 0.5
+
+    def __init__(self, find_pids: Callable[[], Iterable[int]]) -> None:
+        self.size_bytes = 0
+        """The largest sum that was seen."""
+        self._find_pids = find_pids
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> PeakPss:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while True:
+            self.size_bytes = max(self.size_bytes, sum(map(pss_bytes, self._find_pids())))
+            if self._end.is_set():
+                return  # what there was at the end has been seen
+            self._end.wait(self._EVERY_S)
 
 
 def reset_peak_rss(pid: int) -> None:

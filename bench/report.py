@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final, cast
 
 from bench.failures import BenchError
 from bench.measure import median, percentile
 from bench.runner import Result
+from bench.s3 import report as far_table
+from bench.tables import TIMES, Row, count, line, megabytes, short
 
-TABLE_BEGIN: Final = "<!-- bench table: begin -->"
-TABLE_END: Final = "<!-- bench table: end -->"
 FORMAT: Final = 1
 MEMORY_AIM_BYTES: Final = 40_000_000
 MEMORY_AIM_PER_INODE: Final = 500
-TIMES: Final = "\N{MULTIPLICATION SIGN}"
-
-Row = Mapping[str, object]
 Cells = dict[str, Row]
 
 
@@ -59,22 +57,36 @@ def load_json(path: Path) -> dict[str, object]:
     return found
 
 
-def put_table(path: Path, table: str) -> None:
-    """Put the table between the marks of a Markdown file; a file without marks becomes it."""
+def put_tables(path: Path, tables: Mapping[str, str]) -> None:
+    """Put each table between its marks in a Markdown file; a file without marks becomes all."""
     text = path.read_text() if path.exists() else ""
-    head, begin, rest = text.partition(TABLE_BEGIN)
-    _, end, tail = rest.partition(TABLE_END)
-    if begin and end:
-        save(path, f"{head}{begin}\n\n{table}\n{end}{tail}")
-    else:
-        save(path, table)
+    for name, table in tables.items():
+        head, begin, rest = text.partition(f"<!-- bench {name}: begin -->")
+        _, end, tail = rest.partition(f"<!-- bench {name}: end -->")
+        if not begin or not end:
+            text = "\n".join(tables.values())
+            break
+        text = f"{head}{begin}\n\n{table}\n{end}{tail}"
+    save(path, text)
 
 
-def table(found: Mapping[str, object]) -> str:
-    """Return the whole report in Markdown."""
+def tables(found: Mapping[str, object]) -> dict[str, str]:
+    """Return the report in Markdown: what was run of "table" (local stores) and "s3 table"."""
     rows = cast("list[Row]", found["results"])
     facts = cast("dict[str, object]", found["facts"])
     versions = cast("dict[str, str]", found["versions"])
+    local = [row for row in rows if not row.get("is_far")]
+    far = [row for row in rows if row.get("is_far")]
+    parts = {}
+    if local or not far:
+        parts["table"] = _local_table(local, facts, versions)
+    if far:
+        head = [_facts_text(facts, versions), far_table.facts_text(facts)]
+        parts["s3 table"] = "\n".join([*head, far_table.table(far), *_problems(far)])
+    return parts
+
+
+def _local_table(rows: list[Row], facts: Mapping[str, object], versions: Mapping[str, str]) -> str:
     systems = [name for name in versions if any(row["system"] == name for row in rows)]
     by_workload: dict[str, Cells] = {}
     for row in rows:
@@ -88,10 +100,12 @@ def table(found: Mapping[str, object]) -> str:
         parts += ["### Commands\n", _commands(timed)]
     if plain:
         parts += ["### What it costs\n", _costs(plain, systems)]
-    problems = [row for row in rows if row["problem"]]
-    if problems:
-        parts += ["### No result\n", *(_problem(row) for row in problems), ""]
-    return "\n".join(parts)
+    return "\n".join([*parts, *_problems(rows)])
+
+
+def _problems(rows: Iterable[Row]) -> list[str]:
+    problems = [_problem(row) for row in rows if row["problem"]]
+    return ["### No result\n", *problems, ""] if problems else []
 
 
 def _result_row(result: Result) -> dict[str, object]:
@@ -123,6 +137,11 @@ def _result_row(result: Result) -> dict[str, object]:
         "inodes": max((s.inodes for s in samples if s.inodes is not None), default=None),
         "driver_cpu_s": median([sample.driver_cpu_s for sample in samples]) if samples else None,
         "stored_bytes": result.stored_bytes,
+        "is_far": workload.shows_traffic,
+        "is_given_up": result.is_given_up,
+        "peak_pss_bytes": max((s.peak_pss_bytes or 0 for s in samples), default=0) or None,
+        "traffic": far_table.middle([s.traffic for s in samples if s.traffic is not None]),
+        "traffics": [asdict(s.traffic) for s in samples if s.traffic is not None],
         "problem": result.problem,
     }
 
@@ -149,8 +168,8 @@ def _facts_text(facts: Mapping[str, object], versions: Mapping[str, str]) -> str
 
 def _times(workloads: Sequence[Cells], systems: Sequence[str]) -> str:
     lines = [
-        _line(["workload", "k", "unit", *systems, "÷ ext4", "aim", "JuiceFS ÷ ours", "aim"]),
-        _line(["---", *["---:"] * (len(systems) + 6)]),
+        line(["workload", "k", "unit", *systems, "÷ ext4", "aim", "JuiceFS ÷ ours", "aim"]),
+        line(["---", *["---:"] * (len(systems) + 6)]),
     ]
     for cells in workloads:
         ours, ext4, juicefs = (cells.get(name) for name in ("workspacefs", "ext4", "juicefs"))
@@ -159,7 +178,7 @@ def _times(workloads: Sequence[Cells], systems: Sequence[str]) -> str:
             ext4 = juicefs = None
         slower, faster = _ratio(ours, ext4), _ratio(juicefs, ours)
         lines.append(
-            _line(
+            line(
                 [
                     f"{one['title']} (`{one['workload']}`)",
                     str(max(len(cast("list[float]", row["walls_s"])) for row in cells.values())),
@@ -177,8 +196,8 @@ def _times(workloads: Sequence[Cells], systems: Sequence[str]) -> str:
 
 def _commands(workloads: Sequence[Cells]) -> str:
     lines = [
-        _line(["command", "system", "k", "p50 ms", "p99 ms", "aim (p99)", "memory MB"]),
-        _line(["---", "---", *["---:"] * 5]),
+        line(["command", "system", "k", "p50 ms", "p99 ms", "aim (p99)", "memory MB"]),
+        line(["---", "---", *["---:"] * 5]),
     ]
     for cells in workloads:
         for name, row in cells.items():
@@ -187,15 +206,15 @@ def _commands(workloads: Sequence[Cells]) -> str:
             p50, p99 = cast("float | None", row["p50_s"]), cast("float | None", row["p99_s"])
             met = "" if aim is None or p99 is None else " ✓" if p99 * 1000 <= aim else " ✗"
             lines.append(
-                _line(
+                line(
                     [
                         f"{row['title']} (`{row['workload']}`)",
                         name,
                         str(len(walls)),
-                        "failed" if p50 is None else _short(p50 * 1000),
-                        "failed" if p99 is None else _short(p99 * 1000),
+                        "failed" if p50 is None else short(p50 * 1000),
+                        "failed" if p99 is None else short(p99 * 1000),
                         "" if aim is None else f"≤ {aim:g}{met}",
-                        _megabytes(row["daemon_peak_rss_bytes"]),
+                        megabytes(row["daemon_peak_rss_bytes"]),
                     ]
                 )
             )
@@ -205,7 +224,7 @@ def _commands(workloads: Sequence[Cells]) -> str:
 def _costs(workloads: Sequence[Cells], systems: Sequence[str]) -> str:
     daemons = [name for name in systems if name != "ext4"]
     lines = [
-        _line(
+        line(
             [
                 "workload",
                 *(f"messages, {name}" for name in daemons),
@@ -215,19 +234,19 @@ def _costs(workloads: Sequence[Cells], systems: Sequence[str]) -> str:
                 *(f"stored MB, {name}" for name in systems),
             ]
         ),
-        _line(["---", *["---:"] * (len(daemons) * 3 + len(systems) + 1)]),
+        line(["---", *["---:"] * (len(daemons) * 3 + len(systems) + 1)]),
     ]
     for cells in workloads:
         rows = [cells.get(name) for name in daemons]
         lines.append(
-            _line(
+            line(
                 [
                     str(_any(cells)["title"]),
-                    *(_count(row and row["messages"]) for row in rows),
+                    *(count(row and row["messages"]) for row in rows),
                     *(_seconds(row and row["daemon_cpu_s"]) for row in rows),
-                    *(_megabytes(row and row["daemon_peak_rss_bytes"]) for row in rows),
-                    _megabytes(_memory_aim_bytes(cells.get("workspacefs"))),
-                    *(_megabytes((cells.get(n) or {}).get("stored_bytes")) for n in systems),
+                    *(megabytes(row and row["daemon_peak_rss_bytes"]) for row in rows),
+                    megabytes(_memory_aim_bytes(cells.get("workspacefs"))),
+                    *(megabytes((cells.get(n) or {}).get("stored_bytes")) for n in systems),
                 ]
             )
         )
@@ -260,16 +279,16 @@ def _value(row: Row | None) -> str:
         return "failed"
     match row["unit"]:
         case "ms":
-            return _short(seconds * 1000)
+            return short(seconds * 1000)
         case "µs/op":
-            return _short(seconds * 1e6 / cast("int", row["ops"]))
+            return short(seconds * 1e6 / cast("int", row["ops"]))
         case "MB/s":
-            text = _short(cast("int", row["size_bytes"]) / 1e6 / seconds)
+            text = short(cast("int", row["size_bytes"]) / 1e6 / seconds)
             ops = cast("int", row["ops"])
             is_import = str(row["workload"]).startswith("import.tree")
             return f"{text} ({ops / seconds:,.0f} files/s)" if is_import else text
         case _:
-            return _short(seconds)
+            return short(seconds)
 
 
 def _ratio(of: Row | None, to: Row | None) -> float | None:
@@ -282,7 +301,7 @@ def _ratio(of: Row | None, to: Row | None) -> float | None:
 
 
 def _times_text(ratio: float | None) -> str:
-    return "" if ratio is None else f"{_short(ratio)}{TIMES}"
+    return "" if ratio is None else f"{short(ratio)}{TIMES}"
 
 
 def _aim_text(sign: str, aim: object, ratio: float | None) -> str:
@@ -294,23 +313,5 @@ def _aim_text(sign: str, aim: object, ratio: float | None) -> str:
     return f"{sign} {aim:g}{TIMES} {'✓' if is_met else '✗'}"
 
 
-def _short(number: float) -> str:
-    if number >= 100:
-        return f"{number:,.0f}"
-    return f"{number:.3g}" if number >= 0.001 else f"{number:.1g}"
-
-
-def _count(value: object) -> str:
-    return f"{value:,.0f}" if isinstance(value, int | float) else "—"
-
-
 def _seconds(value: object) -> str:
     return f"{value:.2f}" if isinstance(value, int | float) else "—"
-
-
-def _megabytes(value: object) -> str:
-    return f"{value / 1e6:,.1f}" if isinstance(value, int) and value else "—"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"

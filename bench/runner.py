@@ -14,8 +14,10 @@ from pathlib import Path
 from bench.failures import BenchError
 from bench.measure import Sample, measure
 from bench.processes import attempt
+from bench.s3.network import Network
+from bench.s3.peers import S3_KINDS
 from bench.systems import SYSTEMS, System
-from bench.workload import Fixtures, Group, Scale, Stage, Workload
+from bench.workload import Fixtures, Group, Place, Scale, Stage, Workload
 from workspacefs.errors import WorkspaceError
 
 FAILURES = (BenchError, WorkspaceError, OSError, AssertionError)
@@ -32,25 +34,48 @@ class Result:
     problem: str = ""
     stored_bytes: int | None = None
 
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no further repetition, whatever the workload wants."""
+        took_s = sum(sample.wall_s for sample in self.samples)
+        enough_s = self.workload.enough_s
+        is_enough = enough_s is not None and bool(self.samples) and took_s >= enough_s
+        return bool(self.problem) or self.is_given_up or is_enough
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the last repetition did not end in time."""
+        return bool(self.samples) and self.samples[-1].is_given_up
+
 
 class Runner:
     """Runs groups; results gather in `results`, also when it is interrupted."""
 
     def __init__(
-        self, home: Path, scale: Scale, systems: Sequence[str], *, seed: int, keeps: bool
+        self,
+        home: Path,
+        scale: Scale,
+        systems: Sequence[str],
+        network: Network,
+        *,
+        seed: int,
+        keeps: bool,
     ) -> None:
         self.results: list[Result] = []
         self._home = home
         self._scale = scale
         self._systems = systems
         self._keeps = keeps
-        self._fixtures = Fixtures(home, scale, seed)
+        self._fixtures = Fixtures(home, scale, seed, network)
         self._turn = 0
 
     def run(self, group: Group, *, done: Callable[[], None]) -> None:
         """Run one group; `done` is called after each workload. All mounts are gone on return."""
+        known = SYSTEMS if group.place is Place.DISK else S3_KINDS
         wanted = [
-            name for name in self._systems if any(found.fits(name) for found in group.workloads)
+            name
+            for name in self._systems
+            if name in known and any(found.fits(name) for found in group.workloads)
         ]
         if not wanted:
             return
@@ -67,7 +92,7 @@ class Runner:
         stages: dict[str, Stage] = {}
         agreed: dict[str, object] = {}
         for name in wanted:
-            system = SYSTEMS[name](self._home / group.name / name)
+            system = self._make(group, name)
             cleanups.callback(self._close, system)
             try:
                 system.create()
@@ -84,6 +109,16 @@ class Runner:
             stages[name] = Stage(system, self._scale, self._fixtures, agreed)
         return stages
 
+    def close(self) -> dict[str, object]:
+        """End what all groups shared; return what is to be said of it."""
+        return self._fixtures.close()
+
+    def _make(self, group: Group, name: str) -> System:
+        home = self._home / group.name / name
+        if group.place is Place.DISK:
+            return SYSTEMS[name](home)
+        return S3_KINDS[name](home, self._fixtures.site)
+
     def _close(self, system: System) -> None:
         problem = attempt(lambda: system.close(keeps_files=self._keeps))
         if problem is not None:
@@ -99,7 +134,7 @@ class Runner:
             self._guard(result, stages, partial(workload.prepare, stage), is_mounted=is_mounted)
         for repetition in range(workload.repeats):
             for name in self._in_turn(list(results)):
-                if not results[name].problem:
+                if not results[name].is_over:
                     step = partial(_repeat, results[name], stages[name], repetition)
                     self._guard(results[name], stages, step, is_mounted=is_mounted)
         for result in results.values():
@@ -133,7 +168,15 @@ def _repeat(result: Result, stage: Stage, repetition: int) -> None:
     workload.before(stage, repetition)
     # What was written before must not be written back on somebody else's time.
     os.sync()
-    sample = measure(stage.system, lambda: workload.run(stage, repetition))
+    sample = measure(
+        stage.system,
+        lambda: workload.run(stage, repetition),
+        watches_memory=workload.watches_memory,
+    )
+    if sample.is_given_up:
+        result.samples.append(sample)
+        attempt(lambda: workload.after(stage, repetition))
+        return
     workload.verify(stage, repetition)
     is_last = repetition == workload.repeats - 1
     if workload.shows_stored and is_last:
@@ -163,4 +206,8 @@ def _say_result(result: Result) -> None:
     if result.samples and not result.problem:
         walls = sorted(sample.wall_s for sample in result.samples)
         middle = walls[len(walls) // 2]
-        say(f"  {result.workload.name:<22} {result.system:<18} {middle:10.4f} s  k={len(walls)}")
+        more = "more than " if result.is_given_up else ""
+        say(
+            f"  {result.workload.name:<22} {result.system:<18} "
+            f"{more}{middle:10.4f} s  k={len(walls)}"
+        )

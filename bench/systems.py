@@ -12,13 +12,14 @@ import signal
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
 from bench.failures import BenchError
 from bench.machine import drop_page_cache, find_program, is_mounted, kind_of_disk, remove_tree
 from bench.processes import attempt, disk_usage_bytes, find_by_arguments, is_alive, run_tool
+from bench.s3.traffic import Traffic
 from workspacefs.client.connection import Connection
 from workspacefs.client.registry import LiveSession, load_sessions
 from workspacefs.errors import WorkspaceError
@@ -37,6 +38,8 @@ class System(ABC):
     def __init__(self, home: Path) -> None:
         self.home = home
         self.mountpoint = home / "mnt"
+        self.environ: Mapping[str, str] = {}
+        """What its programs find in their environment besides ours."""
 
     @property
     def root(self) -> Path:
@@ -96,6 +99,14 @@ class System(ABC):
         """Return how many inodes the kernel holds, as far as the daemon knows."""
         return None
 
+    def traffic_mark(self) -> int:
+        """Return where the count of requests to a far store stands, for `traffic_since`."""
+        return 0
+
+    def traffic_since(self, mark: int) -> Traffic | None:
+        """Return what went to a far store since then and came back; None: it has none."""
+        return None
+
     @abstractmethod
     def stored_bytes(self) -> int:
         """Return what it takes on the disk, caches left out."""
@@ -141,24 +152,31 @@ class WorkspaceFs(System):
         self.session = "bench"
         self._program = find_program("workspacefs")
 
+    @property
+    def url(self) -> str:
+        """Where the workspace is stored."""
+        return str(self.store)
+
     def create(self) -> None:
         super().create()
-        self.command("init", str(self.store))
+        self.command("init", self.url)
 
     def command(self, *words: str, timeout_s: float = _STEP_TIMEOUT_S) -> bytes:
         """Run the command line with our own state directory; return its standard output."""
         command = [self._program, words[0], "--state-dir", self.state.root, *words[1:]]
-        return run_tool(command, timeout_s=timeout_s)
+        return run_tool(command, timeout_s=timeout_s, environ=self.environ)
 
-    def ask(self, *words: str) -> dict[str, object]:
+    def ask(self, *words: str, timeout_s: float = _STEP_TIMEOUT_S) -> dict[str, object]:
         """Run a command with --json; return its document."""
-        document = json.loads(self.command(words[0], "--json", *words[1:]))
+        document = json.loads(
+            self.command(words[0], "--json", *words[1:], timeout_s=timeout_s),
+        )
         if not isinstance(document, dict):
             raise BenchError(f"workspacefs {words[0]} --json does not answer with an object")
         return document
 
     def mount(self) -> None:
-        self.command("mount", str(self.store), str(self.mountpoint), "--session", self.session)
+        self.command("mount", self.url, str(self.mountpoint), "--session", self.session)
 
     def unmount(self) -> None:
         self.command("umount", str(self.mountpoint))
@@ -215,8 +233,8 @@ class WorkspaceFs(System):
         return [
             self._unmount_somehow,
             lambda: lock.exists() and self.command("supervisor", "stop", timeout_s=30),
-            lambda: _end_processes([pid for pid in pids if self._is_ours(pid)]),
-            lambda: _detach(self.mountpoint),
+            lambda: end_processes([pid for pid in pids if self._is_ours(pid)]),
+            lambda: detach(self.mountpoint),
         ]
 
     def _unmount_somehow(self) -> None:
@@ -248,7 +266,7 @@ class JuiceFs(System):
         super().create()
         self._command(
             "format", self._meta_url, f"bench-{secrets.token_hex(4)}",
-            "--storage", "file", "--bucket", f"{self.home}/objects/", "--trash-days", "0",
+            *self._storage(), "--trash-days", "0",
         )  # fmt: skip
 
     def mount(self) -> None:
@@ -262,7 +280,7 @@ class JuiceFs(System):
     def unmount(self) -> None:
         self._command("umount", str(self.mountpoint))
         # The metadata database is locked until the process has ended.
-        _wait_for(lambda: not self.pids(), _CLOSE_TIMEOUT_S, "juicefs does not end")
+        wait_for(lambda: not self.pids(), _CLOSE_TIMEOUT_S, "juicefs does not end")
 
     def empty_caches(self) -> None:
         remove_tree(self._cache)
@@ -288,20 +306,24 @@ class JuiceFs(System):
     def version(self) -> str:
         return run_tool([self._program, "version"]).decode().strip().rpartition(" ")[2]
 
+    def _storage(self) -> tuple[str, ...]:
+        """Return the options that say where objects are."""
+        return ("--storage", "file", "--bucket", f"{self.home}/objects/")
+
     def _unmount_somehow(self) -> None:
         # When that fails (an interrupted run may hold a file open) the next steps end it.
         if is_mounted(self.mountpoint):
             attempt(self.unmount)
 
     def _command(self, *words: str) -> bytes:
-        return run_tool([self._program, *words], timeout_s=_STEP_TIMEOUT_S)
+        return run_tool([self._program, *words], timeout_s=_STEP_TIMEOUT_S, environ=self.environ)
 
     def _closing_steps(self) -> list[Callable[[], object]]:
         pids = self.pids()
         return [
             self._unmount_somehow,
-            lambda: _end_processes(pids),
-            lambda: _detach(self.mountpoint),
+            lambda: end_processes(pids),
+            lambda: detach(self.mountpoint),
         ]
 
 
@@ -314,7 +336,7 @@ class JuiceFsWriteback(JuiceFs):
     def settle(self) -> None:
         super().settle()
         staged = f"{self._cache}"
-        _wait_for(
+        wait_for(
             lambda: not any("rawstaging" in path for path, _, files in os.walk(staged) if files),
             _STEP_TIMEOUT_S,
             "juicefs does not finish its uploads",
@@ -332,7 +354,8 @@ SYSTEMS: Final[dict[str, type[System]]] = {
 DEFAULT_SYSTEMS: Final = ("ext4", "workspacefs", "juicefs")
 
 
-def _end_processes(pids: Sequence[int]) -> None:
+def end_processes(pids: Sequence[int]) -> None:
+    """End processes that we started, by force if need be."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in pids:
             if is_alive(pid):
@@ -345,7 +368,8 @@ def _end_processes(pids: Sequence[int]) -> None:
             time.sleep(0.01)
 
 
-def _detach(mountpoint: Path) -> None:
+def detach(mountpoint: Path) -> None:
+    """Unmount lazily, whatever it is that is mounted here."""
     if is_mounted(mountpoint):
         done = subprocess.run(
             ["fusermount3", "-u", "-z", str(mountpoint)], capture_output=True, check=False
@@ -354,7 +378,12 @@ def _detach(mountpoint: Path) -> None:
             run_tool(["umount", "-l", str(mountpoint)])
 
 
-def _wait_for(is_so: Callable[[], bool], timeout_s: float, problem: str) -> None:
+def wait_for(is_so: Callable[[], bool], timeout_s: float, problem: str) -> None:
+    """Return when it is so.
+
+    Raises:
+        BenchError: It is not so in time.
+    """
     deadline = time.monotonic() + timeout_s
     while not is_so():
         if time.monotonic() > deadline:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -12,6 +12,8 @@ from typing import ClassVar, Final
 from bench.failures import expect
 from bench.measure import Work
 from bench.processes import run_tool
+from bench.s3.network import Network
+from bench.s3.site import Site
 from bench.synthetic import SyntheticWorkspace
 from bench.systems import DEFAULT_SYSTEMS, System
 from bench.trees import Blocks, SourceTree, build_source_tree
@@ -52,6 +54,19 @@ SCALES: Final[Mapping[str, Scale]] = {
         repeats=5,
         cold_repeats=3,
     ),
+    "tiny": Scale(
+        name="tiny",
+        small_files=100,
+        crowded_files=100,
+        tree_files=300,
+        large_blocks=8,
+        import_files=2,
+        import_blocks=2,
+        workspaces=(1_000,),
+        mounts=2,
+        repeats=1,
+        cold_repeats=1,
+    ),
     "small": Scale(
         name="small",
         small_files=500,
@@ -80,10 +95,13 @@ class Unit(Enum):
 class Fixtures:
     """Things to work on, made when first asked for; outside of all systems."""
 
-    def __init__(self, home: Path, scale: Scale, seed: int) -> None:
+    def __init__(self, home: Path, scale: Scale, seed: int, network: Network) -> None:
         self.home = home
         self.seed = seed
         self._scale = scale
+        self._network = network
+        self._site: Site | None = None
+        self._made: set[Path] = set()
         self._tree: SourceTree | None = None
         self._unpacked: Path | None = None
         self._blocks: Blocks | None = None
@@ -103,6 +121,31 @@ class Fixtures:
             run_tool(["tar", "-xf", self.tree().tar, "-C", directory])
             self._unpacked = directory
         return self._unpacked
+
+    def directory(self, name: str, make: Callable[[Path], None]) -> Path:
+        """Return a directory of the local disk of this name; `make` fills it, once."""
+        path = self.home / name
+        if path not in self._made:
+            path.mkdir()
+            make(path)
+            self._made.add(path)
+        return path
+
+    def site(self) -> Site:
+        """Return the far store; starts it when first asked for."""
+        if self._site is None:
+            self._site = Site(self.home / "site", self._network)
+            self._site.start()
+        return self._site
+
+    def close(self) -> dict[str, object]:
+        """End what was started; return what is to be said of it."""
+        if self._site is None:
+            return {}
+        facts = self._site.describe()
+        self._site.close()
+        self._site = None
+        return facts
 
     def blocks(self) -> Blocks:
         """Return the content of large files."""
@@ -150,6 +193,12 @@ class Workload(ABC):
     """Whether all systems do the same in it, so that a ratio means something."""
     shows_stored: ClassVar[bool] = False
     """Whether the bytes on the disk are taken after the last repetition."""
+    watches_memory: ClassVar[bool] = False
+    """Whether the memory of all processes together is watched, which costs a little."""
+    shows_traffic: ClassVar[bool] = False
+    """Whether it is about a far store; such workloads have a table of their own."""
+    enough_s: ClassVar[float | None] = None
+    """No further repetition once those so far took this long together."""
 
     def __init__(
         self,
@@ -198,6 +247,13 @@ class Workload(ABC):
         return
 
 
+class Place(Enum):
+    """Where the systems of a group keep what they store."""
+
+    DISK = "disk"
+    S3 = "s3"
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """Workloads that share one mounted instance of each system, in their order."""
@@ -206,6 +262,7 @@ class Group:
     workloads: tuple[Workload, ...]
     is_mounted: bool = True
     """Whether the systems are mounted when the group begins."""
+    place: Place = Place.DISK
 
 
 ALL: Final = DEFAULT_SYSTEMS

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from typing import Final
 
 from bench.git import GitAdd, GitCommit, GitStatus
 from bench.histories import Changes, Mount, StartCommand, size_word
 from bench.large_files import ReadLarge, WriteLarge
+from bench.s3.groups import s3_groups
+from bench.s3.network import Network
 from bench.small_files import CreateFiles, ListCrowded, ReadFiles, StatAbsent, StatFiles
 from bench.tree_tools import (
     CopyTree,
@@ -24,14 +27,17 @@ from bench.tree_tools import (
 )
 from bench.workload import Group, Scale, Workload
 
+_S3: Final = "s3"
 
-def groups(scale: Scale, patterns: list[str]) -> list[Group]:
+
+def groups(scale: Scale, patterns: list[str], network: Network) -> list[Group]:
     """Return the groups with the workloads whose name fits one of the patterns.
 
-    A pattern also fits every name that begins with it and a full stop.
+    A pattern also fits every name that begins with it and a full stop. What needs a far store
+    takes hours: it is meant only by patterns that begin with its name.
     """
     chosen = []
-    for group in _all_groups(scale):
+    for group in (*_all_groups(scale), *s3_groups(scale, network)):
         fitting = tuple(found for found in group.workloads if _fits(found, patterns))
         if fitting:
             chosen.append(replace(group, workloads=fitting))
@@ -42,6 +48,7 @@ def _fits(workload: Workload, patterns: list[str]) -> bool:
     return any(
         fnmatchcase(workload.name, pattern) or fnmatchcase(workload.name, f"{pattern}.*")
         for pattern in patterns
+        if pattern.startswith(_S3) == workload.shows_traffic
     )
 
 
