@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,7 @@ from workspacefs.backend.probe import check_conditional_writes
 from workspacefs.cache.directory import CacheDirectory
 from workspacefs.errors import KeyAbsentError, WorkspaceError
 from workspacefs.objects.entry import Subtree
-from workspacefs.objects.refs import Ref
+from workspacefs.objects.refs import ChunkRef, Ref
 from workspacefs.packs.table import pack_key
 from workspacefs.refs import RefKind
 from workspacefs.refs.record import decode_ref
@@ -32,6 +32,10 @@ log = logging.getLogger(__name__)
 
 _METADATA_FILES_MAX: Final = 1_200_000
 """Trees with more names than this are not fetched whole: names come as they are looked for."""
+
+
+_READ_ON_BYTES: Final = 24 << 20
+_READ_ON_CHUNKS: Final = 64
 
 
 class FarStore:
@@ -124,6 +128,25 @@ class FarStore:
             self._hinted = base
         except WorkspaceError as exc:
             log.info("hints.not_read", extra={"kind": exc.kind, "reason": str(exc)})
+
+    def read_on(self, refs: Sequence[ChunkRef], index: int) -> None:
+        """Have fetched what follows in a file that is read in order; on the event loop.
+
+        The cache reads ahead within a pack; where a file goes on in another one only we know.
+        """
+        ahead_bytes = 0
+        ranges: list[tuple[str, int, int]] = []
+        for ref in refs[index + 1 : index + 1 + _READ_ON_CHUNKS]:
+            if ref.locator is None or ahead_bytes >= _READ_ON_BYTES:
+                break
+            pack_id, offset, length = ref.locator[:3]
+            ahead_bytes += length
+            key = pack_key(pack_id)
+            if ranges and ranges[-1][0] == key and ranges[-1][1] + ranges[-1][2] == offset:
+                ranges[-1] = (key, ranges[-1][1], ranges[-1][2] + length)
+            else:
+                ranges.append((key, offset, length))
+        self.backend.prefetch(ranges, is_ahead=True)
 
     def document(self) -> dict[str, object]:
         """Return what this mount asked for: see ClientCounts."""

@@ -92,6 +92,8 @@ class Mounted:
         live = layers[-1][0] if layers else None
         frozen = [layer for layer, _ in reversed(layers[:-1])]
         resident = Resident(workspace.store)
+        if far is not None and spec.prefetch == "adaptive":
+            resident.on_sequence = far.read_on
         overlay = Overlay(root, live=live, frozen=frozen, resident=resident)
         self._file_ids = None if live is None else FileIds(live, workspace.allocate_epoch)
         self.services = Services(clock=SystemClock(), file_ids=self._file_ids, live=live)

@@ -16,6 +16,7 @@ import trio
 from workspacefs.client.unmount import unmount
 from workspacefs.errors import BusyError, NotFoundError, UnavailableError, WorkspaceError
 from workspacefs.statedir import StateDir
+from workspacefs_daemon.allocator import bound_memory
 from workspacefs_daemon.background.reading_ahead import read_ahead
 from workspacefs_daemon.background.uploading import upload_early
 from workspacefs_daemon.bindings.fuse.mount import mount, raise_read_ahead, serve
@@ -63,6 +64,7 @@ def run_session(
         environ: What a new supervisor would be started with, if one is needed.
     """
     gc.set_threshold(*_GC_THRESHOLDS)
+    bound_memory()
     mounted = open_mounted(spec, environ)
     trio.run(_serve, mounted, ready)
 

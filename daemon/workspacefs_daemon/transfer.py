@@ -26,6 +26,7 @@ from workspacefs.statedir import StateDir
 from workspacefs.transfer.figures import figures_of
 from workspacefs.transfer.metadata import MetadataPrefetch
 from workspacefs.transfer.server import TransferServer
+from workspacefs_daemon.allocator import bound_memory
 from workspacefs_daemon.transfers import TransferSpec
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ _SWITCH_INTERVAL_S: Final = 0.0005
 
 def run_transfer(spec: TransferSpec, listener: socket.socket) -> None:
     """Serve a store until nobody wants it any more."""
+    bound_memory()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     # boto3 looks for keys, profiles and proxies in the environment of its process. What is set
     # here does not show in /proc/PID/environ, which is as it was at the start of the supervisor.

@@ -43,6 +43,10 @@ class ChunkSource(Protocol):
         """Return the chunks of a long file."""
         ...
 
+    def note_read(self, refs: Sequence[ChunkRef], index: int) -> None:
+        """Take note that chunk number `index` of a file of several is about to be read."""
+        ...
+
 
 class Run:
     """A body that is one span of a layer's segment; its length is the inode's size."""
@@ -192,6 +196,7 @@ def _read_chunks(
     index = bisect_right(ends, offset)
     while index < len(refs) and offset < end:
         start = ends[index] - refs[index].size_bytes
+        source.note_read(refs, index)
         part = source.load_chunk(refs[index])[offset - start : end - start]
         parts.append(part)
         offset += len(part)

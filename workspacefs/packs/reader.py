@@ -160,6 +160,9 @@ class ObjectStore:
             refs, "chunk list", chunk_list_id_of, self.peek_chunk_list, self._keep_chunk_list
         )
 
+    def note_read(self, refs: Sequence[ChunkRef], index: int) -> None:
+        """Do nothing: whoever reads through us waits for each chunk."""
+
     def peek_chunk_list(self, ref: Ref) -> tuple[ChunkRef, ...] | None:
         """Return the chunks of a chunk list if it is in memory; no input or output."""
         return self._chunk_lists.find(ref.id)

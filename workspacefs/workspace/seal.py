@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from workspacefs.chunking.parameters import ChunkParameters
 from workspacefs.ids import FileId
-from workspacefs.layers.bodies import is_zero_span, read_body
+from workspacefs.layers.bodies import ChunkSource, is_zero_span, read_body
 from workspacefs.layers.rows import InodeRow, OwnFileDesc, RunDesc
 from workspacefs.objects.commits import ChangeCounts
 from workspacefs.objects.entry import Content, Entry, Subtree
@@ -25,6 +26,10 @@ from workspacefs.workspace.pending import Pending, PendingFile
 
 SealProgress = Callable[[int, int], None]
 """Called with the files and bytes written so far."""
+
+
+class SealSource(BaseStore, ChunkSource, Protocol):
+    """Gives the objects of the base."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,7 @@ class _Sealer:
     def __init__(
         self,
         pending: Pending,
-        store: BaseStore,
+        store: SealSource,
         writer: ObjectWriter,
         known: KnownObjects,
         trees: TreeParameters,
@@ -167,7 +172,7 @@ class _Sealer:
 
 def seal_pending(
     pending: Pending,
-    store: BaseStore,
+    store: SealSource,
     writer: ObjectWriter,
     known: KnownObjects,
     trees: TreeParameters,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
 from workspacefs.objects.nodes import Node
@@ -24,6 +24,9 @@ that size is there and unpacked in about 150 µs."""
 
 _LARGE_MAX_BYTES: Final = 24 << 20
 """Enough for what the kernel reads ahead of one reader (4 MiB), several times over."""
+
+
+_READING_MAX: Final = 256
 
 
 class NotResident(Exception):  # a signal, not an error
@@ -67,6 +70,10 @@ class Resident:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.on_sequence: Callable[[Sequence[ChunkRef], int], None] | None = None
+        """Hears when a file of many chunks is read in order: its chunks, and which is read now."""
+        self._reading: OrderedDict[int, int] = OrderedDict()
+        """Chunk that was read last, by identity of the file's sequence of chunks."""
         self._may_block = False
         self._large: OrderedDict[bytes, bytes] = OrderedDict()
         """Large chunks read last. The kernel reads a chunk in pieces, and the store verifies the
@@ -119,6 +126,19 @@ class Resident:
                     self._large_bytes += len(chunk)
                 while self._large_bytes > _LARGE_MAX_BYTES and len(self._large) > 1:
                     self._large_bytes -= len(self._large.popitem(last=False)[1])
+
+    def note_read(self, refs: Sequence[ChunkRef], index: int) -> None:
+        """Take note that a chunk of a file of several is about to be read."""
+        if self.on_sequence is None:
+            return
+        last = self._reading.get(id(refs), -1)
+        if last == index:
+            return
+        self._reading[id(refs)] = index
+        if len(self._reading) > _READING_MAX:
+            self._reading.popitem(last=False)
+        if index == last + 1:
+            self.on_sequence(refs, index)
 
     def load_chunk_list(self, ref: Ref) -> tuple[ChunkRef, ...]:
         """Return the chunks of a long file, or raise NotResident."""

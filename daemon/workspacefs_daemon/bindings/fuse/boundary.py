@@ -59,6 +59,10 @@ def handler(
             raise pyfuse3.FUSEError(exc.errno) from None
         except pyfuse3.FUSEError:
             raise
+        except NotResident as exc:
+            # Its traceback leads to this frame, which leads back to it: what the frames below hold,
+            # megabytes of half a read, would live until the next collection of garbage.
+            first: Exception = exc.with_traceback(None)
         except Exception as exc:  # noqa: BLE001  # sorted by the slow path below
             first = exc
         return await _answer_slowly(self, first, lambda: op(self, *args, **kwargs), name)
@@ -128,7 +132,7 @@ async def _answer_slowly(owner: Waiting, problem: Exception, call: Callable[[], 
                 raise problem
             return call()
         except NotResident as exc:
-            problem = exc
+            problem = exc.with_traceback(None)
         except NoSpaceError as exc:
             if made_room:
                 raise _fuse_error(exc, name) from exc
