@@ -1,4 +1,5 @@
 # make quickstart   install what is needed, go through a day of work on a real tree, leave a mount
+#                   STORE=s3: in a bucket, of an S3 server that it starts
 # make test         install what tests need, run every check and every test
 # make bench        measure; writes bench/results/
 # make clean        remove what the others made here
@@ -10,11 +11,12 @@ BIN := $(VENV)/bin
 # What is installed depends on what pyproject.toml says, not on when it was checked out.
 SUM := $(shell sha256sum pyproject.toml | cut -c1-16)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+STORE := file
 
 .PHONY: quickstart test bench compiled clean
 
 quickstart: compiled
-	@./quickstart.sh
+	@STORE=$(STORE) ./quickstart.sh
 
 test: $(VENV)/test-$(SUM) compiled
 	$(BIN)/ruff check .
