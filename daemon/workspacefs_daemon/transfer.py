@@ -20,7 +20,8 @@ from workspacefs.backend.s3 import S3Backend
 from workspacefs.cache.backend import CachingBackend
 from workspacefs.cache.directory import CacheDirectory, default_limit_bytes
 from workspacefs.cache.evictor import Evictor
-from workspacefs.cache.fetcher import Fetcher, Priority
+from workspacefs.cache.fetch_queue import Priority
+from workspacefs.cache.fetcher import Fetcher
 from workspacefs.errors import UsageError, WorkspaceError
 from workspacefs.statedir import StateDir
 from workspacefs.transfer.figures import figures_of

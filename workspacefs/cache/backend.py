@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 from workspacefs.backend.contract import Backend, KeyInfo, RangeSource, Version
-from workspacefs.cache.fetcher import Fetcher, Priority
+from workspacefs.cache.fetch_queue import Priority
+from workspacefs.cache.fetcher import Fetcher
 
 WAIT_S: Final = 60.0
 """Longest wait for bytes that the store must send."""
@@ -57,7 +58,9 @@ class CachingBackend:
         if not key.startswith(self._prefix):
             return self.inner.get(key, offset=offset, length=length)
         if length is None:
-            length = max(0, self.size_bytes(key) - offset)
+            length = self.size_bytes(key) - offset
+            if length < 0:
+                return self.inner.get(key, offset=offset)  # which says what is wrong
         return self.read(key, offset, length, wait_s=self._wait_s)
 
     def is_cached(self, key: str) -> bool:

@@ -27,7 +27,9 @@ DATA_OFFSET: Final = 16 * 1024
 _MAGIC: Final = b"wsfsblk1"
 _HEADER: Final = struct.Struct("<8sQ")
 _MAP_OFFSET: Final = 64
-VALUE_MAX_BYTES: Final = (DATA_OFFSET - _MAP_OFFSET) * BLOCK_BYTES
+BLOCKS_MAX: Final = DATA_OFFSET - _MAP_OFFSET
+"""Blocks that the map has room for; those behind them are never there."""
+VALUE_MAX_BYTES: Final = BLOCKS_MAX * BLOCK_BYTES
 """About 1 GiB; longer values are not cached."""
 _ABSENT: Final = 0
 _PRESENT: Final = 1
@@ -66,14 +68,16 @@ class BlockFile:
         """
         self._fd = -1
         self.path = path
-        flags = os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_RDWR if is_writable else os.O_RDONLY)
+        # What is no regular file must not make us wait for its other end.
+        flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        flags |= os.O_RDWR if is_writable else os.O_RDONLY
         self._fd = os.open(path, flags | (os.O_CREAT if is_made else 0), 0o600)
         self._total_bytes = 0
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):
             raise FileNotFoundError(f"{path} is no regular file")
         header = os.pread(self._fd, _HEADER.size, 0)
         if len(header) == _HEADER.size and header[:8] == _MAGIC:
-            self._total_bytes = _HEADER.unpack(header)[1]
+            self._total_bytes = _total_in(header)
         elif is_made and not header:
             # Just made, by us or by another process at this moment: it may have blocks already.
             os.pwrite(self._fd, _HEADER.pack(_MAGIC, 0), 0)
@@ -84,9 +88,7 @@ class BlockFile:
     def total_bytes(self) -> int:
         """Length of the whole value; 0: not known yet."""
         if self._total_bytes == 0:
-            header = os.pread(self._fd, _HEADER.size, 0)
-            if len(header) == _HEADER.size:
-                self._total_bytes = _HEADER.unpack(header)[1]
+            self._total_bytes = _total_in(os.pread(self._fd, _HEADER.size, 0))
         return self._total_bytes
 
     def is_linked(self) -> bool:
@@ -100,13 +102,13 @@ class BlockFile:
     def holds(self, offset: int, length: int) -> bool:
         """Tell whether a range is there."""
         first, end = block_span(offset, length)
-        marks = os.pread(self._fd, end - first, _MAP_OFFSET + first)
+        marks = self._marks(first, end)
         return len(marks) == end - first and _ABSENT not in marks
 
     def read(self, offset: int, length: int) -> Found | None:
         """Return a range that is there, or None."""
         first, end = block_span(offset, length)
-        marks = os.pread(self._fd, end - first, _MAP_OFFSET + first)
+        marks = self._marks(first, end)
         if len(marks) != end - first or _ABSENT in marks:
             return None
         data = os.pread(self._fd, length, DATA_OFFSET + offset)
@@ -119,9 +121,11 @@ class BlockFile:
 
     def missing_runs(self, first: int, end: int) -> list[tuple[int, int]]:
         """Return the runs (first, end) of blocks that are not there, in order."""
-        marks = os.pread(self._fd, end - first, _MAP_OFFSET + first)
-        marks += bytes(end - first - len(marks))
+        if first >= end:
+            return []
+        marks = self._marks(first, end)
         runs = []
+        known_end = first + len(marks)
         at = marks.find(_ABSENT)
         while at >= 0:
             stop = at
@@ -129,13 +133,18 @@ class BlockFile:
                 stop += 1
             runs.append((first + at, first + stop))
             at = marks.find(_ABSENT, stop)
+        if known_end < end:
+            begin = runs.pop()[0] if runs and runs[-1][1] == known_end else known_end
+            runs.append((begin, end))
         return runs
 
     def note_total(self, total_bytes: int) -> None:
         """Write down how long the value is."""
-        if self._total_bytes != total_bytes:
-            os.pwrite(self._fd, _HEADER.pack(_MAGIC, total_bytes), 0)
-            self._total_bytes = total_bytes
+        header = _HEADER.pack(_MAGIC, total_bytes)
+        # Read anew: somebody may have emptied the file since it was opened.
+        if os.pread(self._fd, _HEADER.size, 0) != header:
+            os.pwrite(self._fd, header, 0)
+        self._total_bytes = total_bytes
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
         """Write bytes at their place; they do not count before `set_present`."""
@@ -146,6 +155,7 @@ class BlockFile:
 
     def set_present(self, first: int, end: int, *, marked_block: int | None = None) -> None:
         """Say that blocks are there: all their bytes, or all up to the end of the value."""
+        assert end <= BLOCKS_MAX, "marks must not run into the data"
         marks = bytearray([_PRESENT]) * (end - first)
         if marked_block is not None and first <= marked_block < end:
             marks[marked_block - first] = _MARKED
@@ -153,17 +163,30 @@ class BlockFile:
 
     def clear_mark(self, block: int) -> None:
         """Turn a marked block into a plain one."""
-        if os.pread(self._fd, 1, _MAP_OFFSET + block) == bytes([_MARKED]):
+        if self._marks(block, block + 1) == bytes([_MARKED]):
             os.pwrite(self._fd, bytes([_PRESENT]), _MAP_OFFSET + block)
 
     def forget(self, first: int, end: int) -> None:
         """Say that blocks are not there."""
-        os.pwrite(self._fd, bytes(end - first), _MAP_OFFSET + first)
+        end = min(end, BLOCKS_MAX)
+        if first < end:
+            os.pwrite(self._fd, bytes(end - first), _MAP_OFFSET + first)
 
     def touch(self) -> None:
         """Note that the value was used now: eviction takes those used longest ago."""
         os.utime(self._fd)
 
+    def _marks(self, first: int, end: int) -> bytes:
+        """Return the map of blocks, as far as there is one."""
+        end = min(end, BLOCKS_MAX)
+        return os.pread(self._fd, end - first, _MAP_OFFSET + first) if first < end else b""
+
     def __del__(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
+
+
+def _total_in(header: bytes) -> int:
+    """Return the length that a header tells of; 0: none that a cached value can have."""
+    total_bytes = _HEADER.unpack(header)[1] if len(header) == _HEADER.size else 0
+    return int(total_bytes) if total_bytes <= VALUE_MAX_BYTES else 0

@@ -3,19 +3,20 @@
     <cache>/<store tag>/url             where the values come from, for people
     <cache>/<store tag>/values/<key>    one block file a value, "/" in its key written ","
 
-Everything may be deleted at any time, by anyone, also while it is in use: what is open stays
-readable, the rest is fetched again. Eviction takes whole files, those used longest ago first, and
+Everything may be deleted or cut short at any time, by anyone, also while it is in use: what is no
+more there is fetched again. Eviction takes whole files, those used longest ago first, and
 keeps away from the last part of the disk: work that is not committed lies on the same one.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,8 @@ from blake3 import blake3
 
 from workspacefs.cache.block_file import BlockFile
 from workspacefs.statedir import PRIVATE_DIR_MODE
+
+log = logging.getLogger(__name__)
 
 _TAG_DIGITS: Final = 16
 _OPEN_MAX: Final = 256
@@ -113,7 +116,7 @@ class CacheDirectory:
     def remove(self, key: str) -> None:
         """Delete the file of a value, if there is one."""
         self.drop(key)
-        self._path(key).unlink(missing_ok=True)
+        _delete(self._path(key))
 
     def _keep(self, key: str, file: BlockFile, now: float) -> BlockFile:
         evicted = None
@@ -144,7 +147,9 @@ def default_limit_bytes(root: Path) -> int:
     return min(_DEFAULT_LIMIT_BYTES, _disk(root)[0] // 5)
 
 
-def evict(root: Path, limit_bytes: int) -> int:
+def evict(
+    root: Path, limit_bytes: int, *, disk_of: Callable[[Path], tuple[int, int]] | None = None
+) -> int:
     """Delete the values used longest ago until all take at most `limit_bytes`; return bytes freed.
 
     Nothing is deleted below the limit, unless the disk itself is nearly full.
@@ -152,10 +157,11 @@ def evict(root: Path, limit_bytes: int) -> int:
     Args:
         root: The cache.
         limit_bytes: Of all stores together.
+        disk_of: Returns (total, free) bytes of the disk that a directory is on.
     """
     found = sorted(_iter_values(root))
     used_bytes = sum(size for _, size, _ in found)
-    disk_bytes, free_bytes = _disk(root)
+    disk_bytes, free_bytes = (disk_of or _disk)(root)
     reserve_bytes = max(_RESERVE_BYTES, disk_bytes // _RESERVE_FRACTION)
     limit_bytes = min(limit_bytes, max(0, used_bytes + free_bytes - reserve_bytes))
     if used_bytes <= limit_bytes:
@@ -164,8 +170,8 @@ def evict(root: Path, limit_bytes: int) -> int:
     for _, size_bytes, path in found:
         if used_bytes - freed_bytes <= limit_bytes * _KEEP_FRACTION:
             break
-        path.unlink(missing_ok=True)
-        freed_bytes += size_bytes
+        if _delete(path):
+            freed_bytes += size_bytes
     return freed_bytes
 
 
@@ -188,8 +194,29 @@ def clear(root: Path, *, url: str | None = None) -> int:
     for use in usage(root):
         if url is None or use.url == url:
             freed_bytes += use.size_bytes
+            for _, _, path in list(_iter_values(root, use.tag)):
+                _delete(path)
             shutil.rmtree(root / use.tag, ignore_errors=True)
     return freed_bytes
+
+
+def _delete(path: Path) -> bool:
+    """Delete a value; tell whether it is gone. Its space is free at once, whoever has it open."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        descriptor = -1  # gone already, or no file
+    try:
+        path.unlink(missing_ok=True)
+        if descriptor >= 0:
+            os.ftruncate(descriptor, 0)
+    except OSError as exc:
+        log.info("cache.not_deleted", extra={"errno": exc.errno, "value": path.name})
+        return False
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+    return True
 
 
 def _iter_values(root: Path, tag: str | None = None) -> Iterator[tuple[float, int, Path]]:

@@ -9,21 +9,19 @@ what is handed to those who asked.
 
 from __future__ import annotations
 
-import enum
-import heapq
-import itertools
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from workspacefs.backend.contract import STORE_DENIED, RangeSource
-from workspacefs.cache.block_file import BLOCK_BYTES, BlockFile, block_span
+from workspacefs.cache.block_file import BLOCK_BYTES, VALUE_MAX_BYTES, BlockFile, block_span
 from workspacefs.cache.directory import CacheDirectory
 from workspacefs.cache.evictor import Evictor
+from workspacefs.cache.fetch_queue import Fetch, FetchQueue, Priority
 from workspacefs.cache.read_ahead import ReadAhead, Window, request_end
 from workspacefs.errors import IntegrityError, KeyAbsentError, UnavailableError, WorkspaceError
 
@@ -36,17 +34,6 @@ _PAUSES_S: Final = (0.0, 0.05, 0.2, 0.5, 1.0)
 """Before a range is asked for again; the source has retried by itself."""
 _PAUSE_S: Final = 1.0
 """Longest time that a prefetch under way holds still for demand."""
-
-
-class Priority(enum.IntEnum):
-    """Who goes first."""
-
-    DEMAND = 0
-    """A program waits for it."""
-    AHEAD = 1
-    """It lies behind what a program reads."""
-    PREFETCH = 2
-    """Somebody thinks that it will be wanted."""
 
 
 @dataclass(slots=True)
@@ -67,28 +54,6 @@ class FetchCounts:
     """Ranges that could not be kept on disk."""
 
 
-@dataclass(slots=True, eq=False)
-class _Fetch:
-    key: str
-    first: int
-    end: int
-    priority: Priority
-    mark: int | None
-    changed: threading.Condition
-    pieces: list[bytes] = field(default_factory=list)
-    received_bytes: int = 0
-    is_queued: bool = True
-    is_done: bool = False
-    error: WorkspaceError | KeyAbsentError | None = None
-
-    def has(self, end_offset: int) -> bool:
-        """Tell whether all bytes up to `end_offset` have come, or no more will."""
-        start = self.first * BLOCK_BYTES
-        return self.is_done or start + self.received_bytes >= min(
-            end_offset, self.end * BLOCK_BYTES
-        )
-
-
 class Fetcher:
     """Reads values through the cache. Thread-safe; must not be used across a fork."""
 
@@ -99,24 +64,30 @@ class Fetcher:
         *,
         threads: int = THREADS,
         evictor: Evictor | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._source = source
         self._directory = directory
         self._threads_max = threads
         self._prefetch_max = max(1, min(_PREFETCH_THREADS, threads - 1))
         self._evictor = evictor
+        self._monotonic = monotonic
+        self._sleep = sleep
         self.counts = FetchCounts()
         self._ahead = ReadAhead()
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._quiet = threading.Condition(self._lock)
-        self._queue: list[tuple[int, int, _Fetch]] = []
-        self._numbers = itertools.count()
-        self._under_way: dict[str, list[_Fetch]] = {}
+        self._queue = FetchQueue()
+        self._under_way: dict[str, list[Fetch]] = {}
         self._demand_waiting = 0
         self._threads = 0
         self._idle_threads = 0
         self._prefetching = 0
+        self._paused = 0
+        self._is_disk_bad = False
+        """The disk did not take what came last: what is fetched ahead would be thrown away."""
         self._is_closed = False
 
     # -- asking ------------------------------------------------------------------------------
@@ -137,13 +108,13 @@ class Fetcher:
             IntegrityError: The value ends before the range does (kind "store.short").
             UnavailableError: The store did not give it within `wait_s`.
         """
-        data = self.find(key, offset, length)
+        data = b"" if length == 0 else self.find(key, offset, length)
         with self._lock:
             self.counts.hits += data is not None
             self.counts.misses += data is None
-        if data is not None or length == 0:
-            return data or b""
-        deadline = time.monotonic() + wait_s
+        if data is not None:
+            return data
+        deadline = self._monotonic() + wait_s
         pauses_s = iter(_PAUSES_S)
         while True:
             fetches = self._plan(key, *block_span(offset, length), priority)
@@ -163,11 +134,15 @@ class Fetcher:
             may_come = isinstance(error, UnavailableError) and error.kind != STORE_DENIED
             if error is not None and not may_come:
                 raise error
+            if not fetches and self.holds(key, offset, length):
+                # The map tells of bytes that are not there: the file was cut short, or the value
+                # ends before them. The store knows.
+                self.forget(key, offset, length)
             # Tried again: the store is away, or what was on disk a moment ago was evicted.
             pause_s = next(pauses_s, _PAUSES_S[-1])
-            if time.monotonic() + pause_s >= deadline:
+            if self._is_closed or self._monotonic() + pause_s >= deadline:
                 raise error or _too_late(key)
-            time.sleep(pause_s)
+            self._sleep(pause_s)
 
     def find(self, key: str, offset: int, length: int) -> bytes | None:
         """Return a range that is on disk, or None; asks nobody, but reads ahead at a mark."""
@@ -182,37 +157,55 @@ class Fetcher:
             self.mark_met(key, found.marked_block)
         return found.data
 
-    def prefetch(self, key: str, offset: int, length: int) -> None:
+    def prefetch(
+        self, key: str, offset: int, length: int, *, priority: Priority = Priority.PREFETCH
+    ) -> None:
         """Have a range fetched some time; says nothing of what became of it."""
-        first, end = block_span(offset, length)
-        self._plan(key, first, end, Priority.PREFETCH)
+        if not self._is_disk_bad:
+            self._plan(key, *block_span(offset, length), priority)
 
     def mark_met(self, key: str, block: int) -> None:
         """Read on: somebody has read up to a marked block."""
-        file = self._directory.find(key)
         with self._lock:
+            file = self._directory.find(key)
             window = self._ahead.mark_met(key, block)
-            if file is not None:
-                file.clear_mark(block)
-            if window is not None:
+            try:
+                if file is not None:
+                    file.clear_mark(block)
+            except OSError as exc:
+                log.debug("cache.not_written", extra={"errno": exc.errno})
+            if window is not None and not self._is_disk_bad:
                 self._enqueue_window(key, file, window, Priority.AHEAD)
 
     def insert(self, key: str, data: bytes | memoryview) -> None:
         """Keep a whole value that was just stored; failing to is no error."""
+        if len(data) > VALUE_MAX_BYTES:
+            return
         try:
             file = self._directory.open(key)
             file.note_total(len(data))
             file.write(0, data)
             file.set_present(*block_span(0, len(data)))
-        except OSError:
-            self.counts.uncached += 1
+        except OSError as exc:
+            self._not_written(exc)
         self._filled(len(data))
 
     def forget(self, key: str, offset: int, length: int) -> None:
         """A range on disk is wrong: the next read fetches it."""
-        file = self._directory.find(key)
-        if file is not None:
-            file.forget(*block_span(offset, length))
+        first, end = block_span(offset, length)
+        with self._lock:
+            file = self._directory.find(key)
+            try:
+                if file is not None:
+                    file.forget(first, end)
+            except OSError:
+                self._directory.remove(key)
+            for fetch in tuple(self._under_way.get(key, ())):
+                came_end = fetch.first * BLOCK_BYTES + fetch.received_bytes
+                if fetch.first < end and first < fetch.end and offset < came_end:
+                    # Still coming, and what came of it may be what is wrong: nobody joins it.
+                    fetch.is_kept = False
+                    self._no_more_under_way(fetch)
 
     def holds(self, key: str, offset: int, length: int) -> bool:
         """Tell whether a range is on disk."""
@@ -235,12 +228,13 @@ class Fetcher:
         """Return how much is waiting and under way."""
         with self._lock:
             running = sum(
-                not fetch.is_queued for some in self._under_way.values() for fetch in some
+                fetch.place is None for some in self._under_way.values() for fetch in some
             )
             return {
                 "queued": len(self._queue),
                 "under_way": running,
                 "waiting": self._demand_waiting,
+                "paused": self._paused,
             }
 
     def close(self) -> None:
@@ -249,13 +243,17 @@ class Fetcher:
             self._is_closed = True
             self._work.notify_all()
             self._quiet.notify_all()
+            for some in self._under_way.values():
+                for fetch in some:
+                    fetch.changed.notify_all()
 
     # -- planning ----------------------------------------------------------------------------
 
-    def _plan(self, key: str, first: int, end: int, priority: Priority) -> list[_Fetch]:
+    def _plan(self, key: str, first: int, end: int, priority: Priority) -> list[Fetch]:
         """Return the fetches that bring what is missing; begin those that are new."""
-        file = self._directory.find(key)
         with self._lock:
+            # Found under the lock: what is no more under way is on disk.
+            file = self._directory.find(key)
             needed = [
                 fetch
                 for fetch in self._under_way.get(key, ())
@@ -267,7 +265,7 @@ class Fetcher:
             if not runs:
                 self.counts.joined += bool(needed) and priority is Priority.DEMAND
                 return needed
-            if priority is Priority.PREFETCH:
+            if priority is not Priority.DEMAND or self._is_disk_bad:
                 return needed + self._enqueue(key, runs, priority, None)
             window = self._ahead.miss(key, runs[0][0], runs[-1][1])
             stop = max(end, self._clipped(file, end, window.end))
@@ -290,22 +288,25 @@ class Fetcher:
 
     def _enqueue(
         self, key: str, runs: list[tuple[int, int]], priority: Priority, mark: int | None
-    ) -> list[_Fetch]:
-        made: list[_Fetch] = []
+    ) -> list[Fetch]:
+        made: list[Fetch] = []
         for first, end in (request for run in runs for request in _requests_of(run)):
             if priority is not Priority.DEMAND and len(self._queue) >= _QUEUE_MAX:
                 self.counts.dropped += 1
                 break
-            fetch = _Fetch(key, first, end, priority, mark, threading.Condition(self._lock))
+            fetch = Fetch(key, first, end, priority, mark, threading.Condition(self._lock))
             self._under_way.setdefault(key, []).append(fetch)
-            heapq.heappush(self._queue, (priority, next(self._numbers), fetch))
-            made.append(fetch)
-        for _ in made:
+            self._queue.place(fetch)
             self._work.notify()
+            made.append(fetch)
         while self._threads < self._threads_max and self._idle_threads < len(self._queue):
+            try:
+                threading.Thread(target=self._run, name="fetch", daemon=True).start()
+            except RuntimeError:
+                log.warning("fetch.no_thread", extra={"threads": self._threads})
+                break
             self._threads += 1
             self._idle_threads += 1
-            threading.Thread(target=self._run, name="fetch", daemon=True).start()
         return made
 
     def _runs(
@@ -314,19 +315,21 @@ class Fetcher:
         """Return the runs of blocks that are neither on disk nor under way."""
         if first >= end:
             return []
-        runs = [(first, end)] if file is None else file.missing_runs(first, end)
+        try:
+            runs = [(first, end)] if file is None else file.missing_runs(first, end)
+        except OSError:
+            runs = [(first, end)]
         for fetch in self._under_way.get(key, ()):
             runs = [part for run in runs for part in _without(run, (fetch.first, fetch.end))]
         return runs
 
-    def _promote(self, fetch: _Fetch, priority: Priority) -> None:
+    def _promote(self, fetch: Fetch, priority: Priority) -> None:
         if priority < fetch.priority:
-            was_queued_as, fetch.priority = fetch.priority, priority
-            if fetch.is_queued:
-                # The old place in the queue stays and is passed over: see _next.
-                heapq.heappush(self._queue, (priority, next(self._numbers), fetch))
+            fetch.priority = priority
+            if fetch.place is not None:
+                self._queue.place(fetch)
                 self._work.notify()
-            elif was_queued_as is not Priority.DEMAND:
+            elif priority is Priority.DEMAND:
                 self._quiet.notify_all()
 
     def _clipped(self, file: BlockFile | None, needed_end: int, end: int) -> int:
@@ -354,12 +357,12 @@ class Fetcher:
                     self._quiet.notify_all()
 
     def _await(
-        self, fetches: list[_Fetch], end_offset: int, deadline: float
+        self, fetches: list[Fetch], end_offset: int, deadline: float
     ) -> WorkspaceError | KeyAbsentError | None:
         with self._lock:
             for fetch in fetches:
                 while not fetch.has(end_offset):
-                    left_s = deadline - time.monotonic()
+                    left_s = deadline - self._monotonic()
                     if left_s <= 0 or self._is_closed:
                         return _too_late(fetch.key)
                     fetch.changed.wait(left_s)
@@ -372,12 +375,10 @@ class Fetcher:
     def _run(self) -> None:
         while True:
             with self._lock:
-                fetch = self._next()
-                while fetch is None:
+                while (fetch := self._next()) is None:
                     if self._is_closed:
                         return
                     self._work.wait()
-                    fetch = self._next()
                 self._idle_threads -= 1
                 is_prefetch = fetch.priority is not Priority.DEMAND
                 self._prefetching += is_prefetch
@@ -392,28 +393,25 @@ class Fetcher:
                 self._idle_threads += 1
                 self._prefetching -= is_prefetch
                 fetch.is_done = True
-                some = self._under_way[fetch.key]
-                some.remove(fetch)
-                if not some:
-                    del self._under_way[fetch.key]
+                self._no_more_under_way(fetch)
                 fetch.changed.notify_all()
                 if self._queue:
                     self._work.notify()
+                del fetch  # its pieces, which nobody may want any more
 
-    def _next(self) -> _Fetch | None:
-        while self._queue:
-            priority, _, fetch = self._queue[0]
-            if not fetch.is_queued or priority != fetch.priority:
-                heapq.heappop(self._queue)  # begun from a better place
-                continue
-            if priority != Priority.DEMAND and self._prefetching >= self._prefetch_max:
-                return None
-            heapq.heappop(self._queue)
-            fetch.is_queued = False
-            return fetch
-        return None
+    def _next(self) -> Fetch | None:
+        if self._is_closed:
+            return None
+        return self._queue.next(only_demand=self._prefetching >= self._prefetch_max)
 
-    def _fetch(self, fetch: _Fetch) -> None:
+    def _no_more_under_way(self, fetch: Fetch) -> None:
+        some = self._under_way.get(fetch.key, [])
+        if fetch in some:
+            some.remove(fetch)
+            if not some:
+                del self._under_way[fetch.key]
+
+    def _fetch(self, fetch: Fetch) -> None:
         start = fetch.first * BLOCK_BYTES
         answer = self._source.open_range(
             fetch.key, offset=start, length=fetch.end * BLOCK_BYTES - start
@@ -421,18 +419,23 @@ class Fetcher:
         file = self._open(fetch.key, answer.total_bytes)
         expected = max(0, min(fetch.end * BLOCK_BYTES, answer.total_bytes) - start)
         present = fetch.first
-        self.counts.ranges += 1
+        with self._lock:
+            self.counts.ranges += 1
         try:
             for piece in answer.pieces:
-                if file is not None:
-                    file = self._write(file, start + fetch.received_bytes, piece)
+                if file is not None and not self._write(file, start + fetch.received_bytes, piece):
+                    file = None
                 received = fetch.received_bytes + len(piece)
                 is_last = received >= expected
                 complete = fetch.end if is_last else (start + received) // BLOCK_BYTES
-                if file is not None and complete > present:
-                    file.set_present(present, complete, marked_block=fetch.mark)
-                    present = complete
                 with self._lock:
+                    if self._is_closed:
+                        raise _too_late(fetch.key)
+                    # Under the lock: a block that is forgotten now must not be there in a moment.
+                    if file is not None and fetch.is_kept and complete > present:
+                        if not self._set_present(file, present, complete, fetch.mark):
+                            file = None
+                        present = complete
                     fetch.pieces.append(piece)
                     fetch.received_bytes = received
                     fetch.changed.notify_all()
@@ -441,12 +444,14 @@ class Fetcher:
                     else:
                         self.counts.ahead_bytes += len(piece)
                         if self._demand_waiting:
+                            self._paused += 1
                             self._quiet.wait(_PAUSE_S)
+                            self._paused -= 1
         finally:
             answer.pieces.close()
-        self._filled(fetch.received_bytes)
+            self._filled(fetch.received_bytes)
 
-    def _assembled(self, key: str, fetches: list[_Fetch], offset: int, length: int) -> bytes | None:
+    def _assembled(self, key: str, fetches: list[Fetch], offset: int, length: int) -> bytes | None:
         """Return a range out of what came and what was there, for when the disk could not take it.
 
         None: something is missing.
@@ -473,24 +478,38 @@ class Fetcher:
         return b"".join(parts)
 
     def _open(self, key: str, total_bytes: int) -> BlockFile | None:
+        if total_bytes > VALUE_MAX_BYTES:
+            return None
         try:
             file = self._directory.open(key)
             file.note_total(total_bytes)
         except OSError as exc:
-            self.counts.uncached += 1
-            log.debug("cache.not_written", extra={"errno": exc.errno})
+            self._not_written(exc)
             return None
         return file
 
-    def _write(self, file: BlockFile, offset: int, piece: bytes) -> BlockFile | None:
+    def _write(self, file: BlockFile, offset: int, piece: bytes) -> bool:
         try:
             file.write(offset, piece)
         except OSError as exc:
             # A full disk: what was asked for is handed out from memory all the same.
-            self.counts.uncached += 1
-            log.debug("cache.not_written", extra={"errno": exc.errno})
-            return None
-        return file
+            self._not_written(exc)
+            return False
+        return True
+
+    def _set_present(self, file: BlockFile, first: int, end: int, mark: int | None) -> bool:
+        try:
+            file.set_present(first, end, marked_block=mark)
+        except OSError as exc:
+            self._not_written(exc)
+            return False
+        self._is_disk_bad = False
+        return True
+
+    def _not_written(self, exc: OSError) -> None:
+        self._is_disk_bad = True
+        self.counts.uncached += 1
+        log.debug("cache.not_written", extra={"errno": exc.errno})
 
     def _filled(self, size_bytes: int) -> None:
         if self._evictor is not None:
@@ -511,7 +530,7 @@ def _without(run: tuple[int, int], taken: tuple[int, int]) -> list[tuple[int, in
     return [part for part in parts if part[0] < part[1]]
 
 
-def _end_before(fetches: list[_Fetch], end_offset: int) -> bool:
+def _end_before(fetches: list[Fetch], end_offset: int) -> bool:
     """Tell whether a range that came whole is too short, so that the value must be."""
     return any(
         fetch.is_done
