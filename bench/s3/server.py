@@ -38,6 +38,7 @@ class SeaweedFs:
         self._home = home
         self._program = find_program("weed")
         self._process: subprocess.Popen[bytes] | None = None
+        self._ports: list[int] = []
         self.port = 0
         self.environ = {
             "AWS_ACCESS_KEY_ID": "AK" + secrets.token_hex(9).upper(),
@@ -57,8 +58,10 @@ class SeaweedFs:
     def start(self) -> None:
         """Start it, and wait until it stores what it is given."""
         self._home.mkdir(parents=True)
-        http, grpc = _free_ports(len(_ROLES)), _free_ports(len(_ROLES))
+        ports = _free_ports(2 * len(_ROLES))
+        http, grpc = ports[: len(_ROLES)], ports[len(_ROLES) :]
         self.port = http[-1]
+        self._ports = ports
         with open(self._home / "log", "wb") as log:
             self._process = subprocess.Popen(
                 self._command(http, grpc),
@@ -80,6 +83,9 @@ class SeaweedFs:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+        for port in self._ports:  # SeaweedFS 4 leaves sockets there, whatever its options say
+            for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
+                left.unlink(missing_ok=True)
         remove_tree(self._home)
 
     def version(self) -> str:
