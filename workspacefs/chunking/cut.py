@@ -9,6 +9,7 @@ IEEE TPDS 2020, as pyfastcdc implements it (normalization level 1, no seed).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Protocol
 
@@ -28,13 +29,21 @@ class ReadRange(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class KnownChunk:
+    """Stands for a chunk that was not read, because it is known to be as it was."""
+
+    length: int
+
+
 def iter_chunks(
     read: ReadRange,
     size_bytes: int,
     params: ChunkParameters,
     *,
     is_zero: Callable[[int, int], bool] | None = None,
-) -> Iterator[bytes | memoryview]:
+    find_known: Callable[[int], int] | None = None,
+) -> Iterator[bytes | memoryview | KnownChunk]:
     """Yield the chunks of a file in order; none if it is empty.
 
     Args:
@@ -43,10 +52,13 @@ def iter_chunks(
         params: Where to cut.
         is_zero: Tells of a range (offset, length), without reading it, that it is all zeros; False
             when not known. Saves reading and cutting holes; never changes the chunks.
+        find_known: Tells of an offset the length of the chunk that begins there, if that was cut
+            before under the same parameters and is not the last; else 0. Never changes the chunks,
+            but the first bytes of the file must not make it another kind of file than before.
 
     Yields:
         Chunks that the caller may keep. Views share a window of at most 32 MiB. Chunks of zeros
-        that were not read are `zeros(length)`.
+        that were not read are `zeros(length)` or KnownChunk.
     """
     if size_bytes == 0:
         return
@@ -54,10 +66,17 @@ def iter_chunks(
         if whole := read(0, size_bytes):
             yield whole
         return
+    find_known = find_known or _find_none
     if is_paged(read(0, 4096)):
-        yield from _pages(read, size_bytes, params.page_bytes_for(size_bytes), is_zero)
+        page_bytes = params.page_bytes_for(size_bytes)
+        yield from _pages(read, size_bytes, page_bytes, is_zero, find_known)
     else:
-        yield from _content_defined(read, size_bytes, params.avg_bytes_for(size_bytes), is_zero)
+        avg_bytes = params.avg_bytes_for(size_bytes)
+        yield from _content_defined(read, size_bytes, avg_bytes, is_zero, find_known)
+
+
+def _find_none(offset: int) -> int:
+    return 0
 
 
 @lru_cache(maxsize=4)
@@ -72,10 +91,17 @@ def _cutter(avg_bytes: int) -> FastCDC:
 
 
 def _pages(
-    read: ReadRange, size_bytes: int, page_bytes: int, is_zero: Callable[[int, int], bool] | None
-) -> Iterator[bytes | memoryview]:
+    read: ReadRange,
+    size_bytes: int,
+    page_bytes: int,
+    is_zero: Callable[[int, int], bool] | None,
+    find_known: Callable[[int], int],
+) -> Iterator[bytes | memoryview | KnownChunk]:
     for offset in range(0, size_bytes, page_bytes):
         length = min(page_bytes, size_bytes - offset)
+        if find_known(offset) == length:
+            yield KnownChunk(length)
+            continue
         if is_zero and is_zero(offset, length):
             yield zeros(length)
             continue
@@ -87,14 +113,24 @@ def _pages(
 
 
 def _content_defined(
-    read: ReadRange, size_bytes: int, avg_bytes: int, is_zero: Callable[[int, int], bool] | None
-) -> Iterator[bytes | memoryview]:
+    read: ReadRange,
+    size_bytes: int,
+    avg_bytes: int,
+    is_zero: Callable[[int, int], bool] | None,
+    find_known: Callable[[int], int],
+) -> Iterator[bytes | memoryview | KnownChunk]:
     cutter = _cutter(avg_bytes)
     max_bytes = avg_bytes * 4
     window_bytes = max(_WINDOW_MIN_BYTES, 4 * max_bytes)
+    if find_known is not _find_none:
+        window_bytes = 2 * max_bytes  # what is read beyond a change is mostly known after all
     at = 0  # where the next chunk begins
     rest = b""  # bytes read from there on
     while at < size_bytes:
+        while (known_bytes := find_known(at)) > 0:
+            yield KnownChunk(known_bytes)
+            at += known_bytes
+            rest = rest[known_bytes:]
         # A run of zeros is cut at the largest chunk: the rolling hash of zeros never matches.
         while is_zero and at + max_bytes < size_bytes and is_zero(at, max_bytes):
             yield zeros(max_bytes)
@@ -112,7 +148,7 @@ def _content_defined(
                 break  # cut by the window, not by content: decide with more in sight
             yield view[used:end]
             used = end
-            if is_zero and is_zero(at + used, max_bytes):
+            if (is_zero and is_zero(at + used, max_bytes)) or find_known(at + used):
                 break
         at += used
         rest = window[used:]

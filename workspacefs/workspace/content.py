@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Protocol
 
-from workspacefs.chunking.cut import ReadRange, iter_chunks, zeros
+from workspacefs.chunking.cut import KnownChunk, ReadRange, iter_chunks, zeros
 from workspacefs.chunking.parameters import ChunkParameters
 from workspacefs.errors import IntegrityError
 from workspacefs.objects.chunk_lists import encode_chunk_list
@@ -53,6 +53,7 @@ def write_content(
     params: ChunkParameters,
     *,
     is_zero: Callable[[int, int], bool] | None = None,
+    find_known: Callable[[int], ChunkRef | None] | None = None,
 ) -> tuple[Content, int]:
     """Store the content of a regular file; return it and the size that was really read.
 
@@ -62,6 +63,8 @@ def write_content(
         sink: Gets the chunks in order, then their list if they are many.
         params: Where to cut.
         is_zero: As for `iter_chunks`: tells holes that need not be read.
+        find_known: Returns the stored chunk that begins at an offset, if it is known that it still
+            does; see workspace/reuse.py.
     """
     if size_bytes <= params.whole_max_bytes:
         data = read(0, size_bytes) if size_bytes else b""
@@ -71,7 +74,22 @@ def write_content(
     refs: list[ChunkRef] = []
     total = 0
     hole: ChunkRef | None = None
-    for chunk in iter_chunks(read, size_bytes, params, is_zero=is_zero):
+
+    def known_bytes(offset: int) -> int:
+        assert find_known is not None
+        known = find_known(offset)
+        return 0 if known is None else known.size_bytes
+
+    for chunk in iter_chunks(
+        read, size_bytes, params, is_zero=is_zero, find_known=known_bytes if find_known else None
+    ):
+        if isinstance(chunk, KnownChunk):
+            assert find_known is not None
+            known = find_known(total)
+            assert known is not None
+            refs.append(known)
+            total += chunk.length
+            continue
         length = len(chunk)
         if is_zero is not None and type(chunk) is bytes and chunk is zeros(length):
             if hole is None or hole.size_bytes != length:

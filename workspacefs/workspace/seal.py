@@ -23,6 +23,7 @@ from workspacefs.workspace.ahead import ChangesAhead
 from workspacefs.workspace.base import BaseStore, KnownObjects
 from workspacefs.workspace.content import write_content
 from workspacefs.workspace.pending import Pending, PendingFile
+from workspacefs.workspace.reuse import chunks_to_reuse
 
 SealProgress = Callable[[int, int], None]
 """Called with the files and bytes written so far."""
@@ -152,6 +153,7 @@ class _Sealer:
             self._writer,
             self._chunks,
             is_zero=lambda offset, length: is_zero_span(body, offset, length),
+            find_known=chunks_to_reuse(body, size_bytes, self._store, self._chunks),
         )
         self._files += 1
         self._bytes += size
