@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
@@ -58,6 +59,9 @@ class Chunkery:
 
     def load_chunk_list(self, ref: Ref) -> tuple[ChunkRef, ...]:
         return self.lists[ref.id]
+
+    def note_read(self, refs: Sequence[ChunkRef], index: int) -> None:
+        """Take no note."""
 
 
 class Subject:
