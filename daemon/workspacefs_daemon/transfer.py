@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -40,6 +41,9 @@ def run_transfer(spec: TransferSpec, listener: socket.socket) -> None:
     """Serve a store until nobody wants it any more."""
     bound_memory()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    # Each session has some connections open, each cached value in use a descriptor.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     # boto3 looks for keys, profiles and proxies in the environment of its process. What is set
     # here does not show in /proc/PID/environ, which is as it was at the start of the supervisor.
     os.environ.update(spec.environ)

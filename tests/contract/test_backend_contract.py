@@ -11,17 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.transfer_server import serving
 from workspacefs.backend.contract import Backend, Version, check_key
 from workspacefs.backend.file import FileBackend
 from workspacefs.backend.memory import MemoryBackend
 from workspacefs.backend.open import open_backend
+from workspacefs.backend.s3 import S3Backend
 from workspacefs.errors import BusyError, IntegrityError, KeyAbsentError, UsageError
 from workspacefs.testing.faulty import FaultyBackend
 
 MakeBackend = Callable[[], Backend]
 
 
-@pytest.fixture(params=["file", "memory", "faulty", "seaweedfs", "moto_server"])
+@pytest.fixture(params=["file", "memory", "faulty", "seaweedfs", "moto_server", "transfer"])
 def make_backend(request: pytest.FixtureRequest, tmp_path: Path) -> MakeBackend:
     """Makes instances of one store, as several processes would have."""
     name = secrets.token_hex(8)
@@ -30,6 +32,14 @@ def make_backend(request: pytest.FixtureRequest, tmp_path: Path) -> MakeBackend:
             request.getfixturevalue("s3_environ")
             url = request.getfixturevalue(request.param).new_store()
             return lambda: open_backend(url)
+        case "transfer":
+            request.getfixturevalue("s3_environ")
+            s3 = open_backend(request.getfixturevalue("seaweedfs").new_store())
+            assert isinstance(s3, S3Backend)
+            running = serving(s3, tmp_path)
+            served = running.__enter__()
+            request.addfinalizer(lambda: running.__exit__(None, None, None))
+            return served.client
         case "file":
             return lambda: FileBackend(tmp_path / "not yet" / "store")
         case "memory":

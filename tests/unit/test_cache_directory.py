@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -206,6 +207,27 @@ def test_foreign_file_is_replaced(directory: CacheDirectory, content: bytes) -> 
     fill(directory, "a", b"ours" * 1000)
 
     assert read(directory, "a", 4000) == b"ours" * 1000
+
+
+def test_threads_that_begin_a_value_share_its_file(tmp_path: Path) -> None:
+    """The first blocks of a value, in a cache that is not there yet, come to one file."""
+    for number in range(20):
+        directory = CacheDirectory(tmp_path / str(number), URL, is_writable=True)
+        meeting = threading.Barrier(8)
+
+        def begin(block: int, directory: CacheDirectory = directory) -> None:
+            meeting.wait(20.0)  # noqa: B023 (joined below)
+            directory.open("a").set_present(block, block + 1)
+
+        threads = [threading.Thread(target=begin, args=(block,)) for block in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20.0)
+
+        file = CacheDirectory(tmp_path / str(number), URL, is_writable=False).find("a")
+        assert file is not None
+        assert file.missing_runs(0, 8) == []
 
 
 def test_removed_value_is_gone(directory: CacheDirectory) -> None:

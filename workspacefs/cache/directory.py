@@ -66,6 +66,8 @@ class CacheDirectory:
         self._is_writable = is_writable
         self._files: OrderedDict[str, tuple[BlockFile, float]] = OrderedDict()
         self._lock = threading.Lock()
+        self._making = threading.Lock()
+        """Held while a file is made: what one thread makes, another must not take for foreign."""
 
     def find(self, key: str) -> BlockFile | None:
         """Return the file of a value if there is one; it may have been evicted since."""
@@ -98,14 +100,20 @@ class CacheDirectory:
             found = self._files.get(key)
         if found is not None and found[0].is_linked():
             return found[0]
-        path = self._path(key)
+        with self._making:
+            file = self._make(self._path(key))
+        return self._keep(key, file, time.monotonic())
+
+    def _make(self, path: Path) -> BlockFile:
         try:
-            file = BlockFile(path, is_writable=True, is_made=True)
+            return BlockFile(path, is_writable=True, is_made=True)
         except FileNotFoundError:
             self._make_directories()
+        try:
+            return BlockFile(path, is_writable=True, is_made=True)
+        except FileNotFoundError:
             path.unlink(missing_ok=True)  # whatever it is, it is no file of ours
-            file = BlockFile(path, is_writable=True, is_made=True)
-        return self._keep(key, file, time.monotonic())
+        return BlockFile(path, is_writable=True, is_made=True)
 
     def drop(self, key: str) -> None:
         """Close the file of a value; who reads it goes on."""

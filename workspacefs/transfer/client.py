@@ -11,12 +11,13 @@ import os
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from workspacefs.backend.contract import KeyInfo, Version
+from workspacefs.backend.contract import STORE_UNCLEAR, KeyInfo, Version
 from workspacefs.backend.disk import write_all
 from workspacefs.cache.directory import CacheDirectory
 from workspacefs.errors import (
@@ -39,7 +40,9 @@ WAIT_S: Final = 60.0
 _GRACE_S: Final = 15.0
 """How much longer than its own limit a transfer process may take to answer."""
 _WRITE_SILENCE_S: Final = 900.0
+_HINT_TIMEOUT_S: Final = 1.0
 _IDLE_MAX: Final = 8
+_HINTS_MAX: Final = 1024
 _TRIES: Final = 3
 _PAGE_KEYS: Final = 1000
 
@@ -88,7 +91,10 @@ class TransferBackend:
         self._prefix = prefix
         self._idle: list[Wire] = []
         self._lock = threading.Lock()
-        self._hints: Wire | None = None
+        self._hints: deque[Mapping[str, object]] = deque()
+        self._has_hints = threading.Event()
+        self._hint_thread: threading.Thread | None = None
+        self._is_closed = False
         self._early: dict[str, Future[Message]] = {}
 
     # -- opening in one round trip -------------------------------------------------------------
@@ -192,12 +198,7 @@ class TransferBackend:
         try:
             answer = self._ask_once(op, args, payload=data, silence_s=_WRITE_SILENCE_S)
         except ConnectionError as exc:
-            raise UnavailableError(
-                f"the transfer process went away while {args['key']} was written; whether it was "
-                "is not known",
-                kind="store.unclear",
-                key=str(args["key"]),
-            ) from exc
+            raise _unclear(str(args["key"])) from exc
         version = answer.header.get("version")
         return None if version is None else Version(str(version))
 
@@ -224,7 +225,7 @@ class TransferBackend:
             args = {"key": key, "version": version}
             answer = self._ask_once("delete_if_version", args, silence_s=_WRITE_SILENCE_S)
         except ConnectionError as exc:
-            raise _unreached() from exc
+            raise _unclear(key) from exc
         return bool(answer.header["done"])
 
     def free_bytes(self) -> tuple[int, int] | None:
@@ -233,10 +234,11 @@ class TransferBackend:
 
     def forget_local(self, key: str, *, offset: int, length: int) -> None:
         """Fetch a range anew when it is asked for next. See Backend.forget_local."""
-        file = self._directory.find(key)
-        if file is not None and file.holds(offset, length):
+        if self.is_near(key, offset=offset, length=length):
             log.warning("cache.wrong_bytes", extra={"key": key, "offset": offset})
         self._ask("forget", {"key": key, "offset": offset, "length": length}, silence_s=_GRACE_S)
+        # What we have open may have been deleted: then nobody but us has those bytes.
+        self._directory.drop(key)
 
     def find_near(self, key: str, *, offset: int, length: int) -> bytes | None:
         """Return a range that is in the cache. See Backend.find_near."""
@@ -266,23 +268,52 @@ class TransferBackend:
     # -- what only a transfer process can do ---------------------------------------------------
 
     def hint(self, op: str, args: Mapping[str, object]) -> None:
-        """Tell the transfer process something that needs no answer; lost when it is away."""
-        with self._lock:
-            try:
-                if self._hints is None:
-                    self._hints = Wire(self._connect())
-                    self._hints.connection.setblocking(True)
-                    self._hints.connection.settimeout(1.0)
-                self._hints.send({"op": op, "quiet": True, **args})
-            except (OSError, WorkspaceError):
-                if self._hints is not None:
-                    self._hints.close()
-                    self._hints = None
+        """Tell the transfer process something that needs no answer; lost when it is away.
 
-    def prefetch(self, ranges: Sequence[tuple[str, int, int]]) -> None:
-        """Have ranges (key, offset, length) fetched when nothing else is to be done."""
+        Never blocks: event loops call it.
+        """
+        with self._lock:
+            if len(self._hints) >= _HINTS_MAX:
+                return
+            self._hints.append({"op": op, "quiet": True, **args})
+            if self._hint_thread is None:
+                self._hint_thread = threading.Thread(
+                    target=self._send_hints, name="hints", daemon=True
+                )
+                self._hint_thread.start()
+        self._has_hints.set()
+
+    def _send_hints(self) -> None:
+        wire: Wire | None = None
+        while not self._is_closed:
+            self._has_hints.wait()
+            self._has_hints.clear()
+            while self._hints:
+                hint = self._hints.popleft()
+                try:
+                    if wire is None or wire.is_ended():
+                        wire = Wire(self._connect())
+                    wire.connection.settimeout(_GRACE_S)
+                    wire.send(hint)
+                except (OSError, WorkspaceError) as exc:
+                    log.debug("transfer.hint_lost", extra={"reason": str(exc)})
+                    if wire is not None:
+                        wire.close()
+                    wire = None
+                    self._hints.clear()
+        if wire is not None:
+            wire.close()
+
+    def prefetch(self, ranges: Sequence[tuple[str, int, int]], *, is_ahead: bool = False) -> None:
+        """Have ranges (key, offset, length) fetched when nothing else is to be done.
+
+        Args:
+            ranges: Which, the most wanted first.
+            is_ahead: They lie just behind what a program reads now.
+        """
         for start in range(0, len(ranges), _PAGE_KEYS):
-            self.hint("prefetch", {"ranges": [list(r) for r in ranges[start : start + _PAGE_KEYS]]})
+            page = [list(one) for one in ranges[start : start + _PAGE_KEYS]]
+            self.hint("prefetch", {"ranges": page, "is_ahead": is_ahead})
 
     def document(self, op: str, args: Mapping[str, object] | None = None) -> dict[str, object]:
         """Return what the transfer process tells of itself: "stats" or "health"."""
@@ -290,13 +321,9 @@ class TransferBackend:
 
     def close(self) -> None:
         """Hang up everywhere."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-            if self._hints is not None:
-                idle.append(self._hints)
-                self._hints = None
-        for wire in idle:
-            wire.close()
+        self._is_closed = True
+        self._has_hints.set()
+        self._drop_idle()
 
     # -- asking --------------------------------------------------------------------------------
 
@@ -331,9 +358,7 @@ class TransferBackend:
             wire.send({"op": op, **args}, payload, fd=fd)
             answer = wire.receive()
         except BaseException as exc:
-            wire.close()
-            with self._lock:
-                self.counts.lost_connections += 1
+            self._lost(wire)
             if isinstance(exc, TimeoutError):
                 raise UnavailableError(
                     "the transfer process does not answer", kind="transfer.silent"
@@ -342,16 +367,33 @@ class TransferBackend:
                 raise ConnectionResetError(str(exc)) from exc
             raise
         if answer is None:
-            wire.close()
+            self._lost(wire)
             raise ConnectionResetError("the transfer process went away")
         self._give_back(wire)
         return _checked(answer)
 
     def _take(self) -> Wire:
+        while True:
+            with self._lock:
+                wire = self._idle.pop() if self._idle else None
+            if wire is None:
+                return Wire(self._connect())
+            # Looked at first: a conditional write must not get lost with a process long gone.
+            if not wire.is_ended():
+                return wire
+            self._lost(wire)
+
+    def _lost(self, wire: Wire) -> None:
+        wire.close()
         with self._lock:
-            if self._idle:
-                return self._idle.pop()
-        return Wire(self._connect())
+            self.counts.lost_connections += 1
+        self._drop_idle()  # they lead to the same process
+
+    def _drop_idle(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for wire in idle:
+            wire.close()
 
     def _give_back(self, wire: Wire) -> None:
         with self._lock:
@@ -380,6 +422,14 @@ def _memfd_of(parts: Sequence[bytes | memoryview]) -> int:
         os.close(fd)
         raise
     return fd
+
+
+def _unclear(key: str) -> UnavailableError:
+    return UnavailableError(
+        f"the transfer process went away while {key} was changed; whether it was is not known",
+        kind=STORE_UNCLEAR,
+        key=key,
+    )
 
 
 def _unreached() -> UnavailableError:

@@ -83,6 +83,7 @@ class MetadataPrefetch:
                 self._walk(root)
             except (WorkspaceError, KeyAbsentError) as exc:
                 self._failed += 1
+                self._seen.discard(root.id)
                 log.warning("metadata.not_fetched", extra={"reason": str(exc)})
             except Exception:
                 self._failed += 1

@@ -18,6 +18,7 @@ from typing import Final
 
 from workspacefs.backend.contract import Version
 from workspacefs.cache.backend import CachingBackend
+from workspacefs.cache.fetch_queue import Priority
 from workspacefs.errors import KeyAbsentError, UsageError, WorkspaceError
 from workspacefs.protocol.failures import error_document
 from workspacefs.protocol.sockets import peer_refusal
@@ -31,6 +32,7 @@ _CONNECTIONS_MAX: Final = 4096
 _UPLOADS: Final = 3
 _LOOK_AROUND_S: Final = 1.0
 _SEND_TIMEOUT_S: Final = 60.0
+_ACCEPT_PAUSE_S: Final = 0.1
 _PAGE_MAX: Final = 1000
 
 Extra = Callable[[Mapping[str, object]], Mapping[str, object]]
@@ -86,7 +88,9 @@ class TransferServer:
         try:
             connection, _ = self._listener.accept()
         except OSError as exc:
+            # Out of descriptors, as a rule: it is tried again, but not all the time.
             log.warning("transfer.not_accepted", extra={"errno": exc.errno})
+            time.sleep(_ACCEPT_PAUSE_S)
             return
         if peer_refusal(connection) is not None or self._connections >= _CONNECTIONS_MAX:
             log.warning("transfer.refused")
@@ -95,9 +99,13 @@ class TransferServer:
         with self._lock:
             self._connections += 1
         connection.setblocking(True)  # the standard library's own signature
-        threading.Thread(
-            target=self._converse, args=(Wire(connection),), name="client", daemon=True
-        ).start()
+        try:
+            threading.Thread(
+                target=self._converse, args=(Wire(connection),), name="client", daemon=True
+            ).start()
+        except RuntimeError:
+            log.warning("transfer.no_thread", extra={"connections": self._connections})
+            self._hung_up(connection)
 
     def _converse(self, wire: Wire) -> None:
         try:
@@ -112,10 +120,13 @@ class TransferServer:
         except Exception:
             log.exception("transfer.bug")
         finally:
-            wire.close()
-            with self._lock:
-                self._connections -= 1
-                self._idle_since = time.monotonic()
+            self._hung_up(wire.connection)
+
+    def _hung_up(self, connection: socket.socket) -> None:
+        connection.close()
+        with self._lock:
+            self._connections -= 1
+            self._idle_since = time.monotonic()
 
     def _answer(self, wire: Wire, message: Message) -> None:
         payload = b""
@@ -222,8 +233,9 @@ class TransferServer:
         ranges = header.get("ranges")
         if not isinstance(ranges, list):
             raise UsageError("a prefetch needs ranges", kind="args.invalid")
+        priority = Priority.AHEAD if header.get("is_ahead") is True else Priority.PREFETCH
         for key, offset, length in ranges:
-            self._store.fetcher.prefetch(str(key), int(offset), int(length))
+            self._store.fetcher.prefetch(str(key), int(offset), int(length), priority=priority)
 
 
 _OK: Final[Mapping[str, object]] = {"ok": True}

@@ -12,6 +12,7 @@ in a memfd, which so need not be copied through the socket. Source: unix(7), mem
 from __future__ import annotations
 
 import os
+import select
 import socket
 import struct
 from collections.abc import Mapping
@@ -87,6 +88,12 @@ class Wire:
                 os.close(fd)
             raise
         return message
+
+    def is_ended(self) -> bool:
+        """Tell whether the other end has hung up, or speaks without being asked."""
+        poll = select.poll()
+        poll.register(self.connection, select.POLLIN)
+        return bool(poll.poll(0))
 
     def close(self) -> None:
         """Hang up."""

@@ -99,6 +99,8 @@ def decode_hints(value: bytes) -> list[tuple[str, int, int]]:
     """
     try:
         version, packs, numbers = msgpack.unpackb(value)
+        if type(packs) is not list or type(numbers) is not list:
+            raise ValueError
         if version != _FORMAT or not all(
             type(pack) is bytes and len(pack) == PACK_ID_BYTES for pack in packs
         ):
