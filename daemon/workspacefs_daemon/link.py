@@ -29,6 +29,7 @@ class TransferLink:
         """Reach what `spec` asks for; `environ` is what a new supervisor would be started with."""
         self._store_url = spec.store_url
         self._store_environ = spec.store_environ
+        self._store_timeout_s = spec.store_timeout_s
         self._state = StateDir(spec.state_dir)
         self._environ = environ
         self._path = spec.transfer_socket
@@ -64,7 +65,11 @@ class TransferLink:
         with self._lock:
             if self._path != failed:
                 return  # another thread was faster
-            args = {"store_url": self._store_url, "environ": dict(self._store_environ)}
+            args = {
+                "store_url": self._store_url,
+                "environ": dict(self._store_environ),
+                "store_timeout_s": self._store_timeout_s,
+            }
             with ensure_supervisor(self._state, self._environ) as supervisor:
                 found = str(supervisor.call("transfer", args)["socket"])
             if found == failed:

@@ -95,8 +95,8 @@ class Mounted:
         if far is not None and spec.prefetch == "adaptive":
             resident.on_sequence = far.read_on
         overlay = Overlay(root, live=live, frozen=frozen, resident=resident)
-        self._file_ids = None if live is None else FileIds(live, workspace.allocate_epoch)
-        self.services = Services(clock=SystemClock(), file_ids=self._file_ids, live=live)
+        self.file_ids = None if live is None else FileIds(live, workspace.allocate_epoch)
+        self.services = Services(clock=SystemClock(), file_ids=self.file_ids, live=live)
         self.overlay = overlay
         self.fs = FileSystem(overlay, self.services, disk=spec.state_dir, sync=self.durability.sync)
 
@@ -157,8 +157,8 @@ class Mounted:
         await self.blocking.job(lambda: local.save(record))
         # No await from here on: the switch is one instant for every request.
         self._record = record
-        assert self._file_ids is not None
-        self._file_ids.move_to(layer)
+        assert self.file_ids is not None
+        self.file_ids.move_to(layer)
         self.overlay.frozen.insert(0, old)
         self.overlay.live = layer
         self.services.live = layer

@@ -17,7 +17,7 @@ from workspacefs.client.unmount import unmount
 from workspacefs.errors import BusyError, NotFoundError, UnavailableError, WorkspaceError
 from workspacefs.statedir import StateDir
 from workspacefs_daemon.allocator import bound_memory
-from workspacefs_daemon.background.reading_ahead import read_ahead
+from workspacefs_daemon.background.reading_ahead import keep_file_ids, read_ahead
 from workspacefs_daemon.background.uploading import upload_early
 from workspacefs_daemon.bindings.fuse.mount import mount, raise_read_ahead, serve
 from workspacefs_daemon.bindings.fuse.operations import Operations
@@ -88,6 +88,7 @@ async def _serve(mounted: Mounted, ready: Callable[[Mapping[str, object]], None]
                     nursery.start_soon(serve_metrics, metrics, ops.stats)
                 if mounted.far is not None:
                     nursery.start_soon(read_ahead, mounted.far, mounted)
+                    nursery.start_soon(keep_file_ids, mounted)
                 if mounted.early is not None:
                     nursery.start_soon(upload_early, mounted.early, mounted)
                 await serve(operations, mounted.blocking)

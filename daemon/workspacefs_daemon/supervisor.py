@@ -229,7 +229,10 @@ class Supervisor:
         if spec.is_far:
             # First: while it gets ready, the session does what it can without it.
             socket_path = self._transfers.ensure(
-                spec.store_url, spec.store_environ, cache_limit_bytes=spec.cache_limit_bytes
+                spec.store_url,
+                spec.store_environ,
+                store_timeout_s=spec.store_timeout_s,
+                cache_limit_bytes=spec.cache_limit_bytes,
             )
             spec = dataclasses.replace(spec, transfer_socket=socket_path)
         birth = _Birth(asker, request.id, self._fork(spec, self.release))

@@ -16,14 +16,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from workspacefs.backend.open import open_backend
+from workspacefs.backend.retry import RetryPolicy
 from workspacefs.backend.s3 import S3Backend
+from workspacefs.backend.s3_connection import CONNECT_TIMEOUT_S, READ_TIMEOUT_S
+from workspacefs.backend.s3_url import parse_s3_url
 from workspacefs.cache.backend import CachingBackend
 from workspacefs.cache.directory import CacheDirectory, default_limit_bytes
 from workspacefs.cache.evictor import Evictor
 from workspacefs.cache.fetch_queue import Priority
 from workspacefs.cache.fetcher import Fetcher
-from workspacefs.errors import UsageError, WorkspaceError
+from workspacefs.errors import WorkspaceError
 from workspacefs.statedir import StateDir
 from workspacefs.transfer.figures import figures_of
 from workspacefs.transfer.metadata import MetadataPrefetch
@@ -35,6 +37,19 @@ log = logging.getLogger(__name__)
 
 _SWITCH_INTERVAL_S: Final = 0.0005
 """Of the interpreter: who is waited for must not wait for a thread that decodes ahead."""
+_TRIES_MIN: Final = 3
+"""A server that is silent is asked so often within the time limit."""
+
+
+def _open_source(spec: TransferSpec) -> S3Backend:
+    """Return the store, which gives up about when the mount's readers do."""
+    limit_s = spec.store_timeout_s
+    return S3Backend(
+        parse_s3_url(spec.store_url),
+        retry=RetryPolicy(deadline_s=limit_s),
+        connect_timeout_s=min(CONNECT_TIMEOUT_S, limit_s / _TRIES_MIN),
+        read_timeout_s=min(READ_TIMEOUT_S, limit_s / _TRIES_MIN),
+    )
 
 
 def run_transfer(spec: TransferSpec, listener: socket.socket) -> None:
@@ -47,9 +62,7 @@ def run_transfer(spec: TransferSpec, listener: socket.socket) -> None:
     # boto3 looks for keys, profiles and proxies in the environment of its process. What is set
     # here does not show in /proc/PID/environ, which is as it was at the start of the supervisor.
     os.environ.update(spec.environ)
-    source = open_backend(spec.store_url)
-    if not isinstance(source, S3Backend):
-        raise UsageError(f"{spec.store_url} needs no transfer process", kind="store.url")
+    source = _open_source(spec)
     root = Path(StateDir(spec.state_dir).cache_dir)
     limit = spec.cache_limit_bytes
     evictor = Evictor(root, default_limit_bytes(root) if limit is None else limit)

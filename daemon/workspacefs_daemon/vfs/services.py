@@ -16,6 +16,7 @@ from workspacefs_daemon.vfs.residency import NotResident
 _RESERVED_KEY: Final = b"Mfile-ids"
 _RESERVED = struct.Struct(">QQ")
 _RESERVE_STEP: Final = 4096
+_LOW_MARK: Final = 3 << (EPOCH_COUNTER_BITS - 2)
 
 
 class FileIds:
@@ -46,15 +47,26 @@ class FileIds:
         layer.rows.commit([(_RESERVED_KEY, _RESERVED.pack(self._epoch, self._limit))])
         self._layer = layer
 
-    def _claim(self) -> None:
-        # One small conditional write to the store for every 16 million files; on a thread.
+    @property
+    def needs_spare(self) -> bool:
+        """Whether an epoch should be claimed before it is needed: a store may go away."""
+        is_low = self._epoch == 0 or self._limit >= _LOW_MARK
+        return is_low and self._spare_epoch is None
+
+    def claim_spare(self) -> None:
+        """Claim an epoch: one small write to the store for 16 million files; on a thread.
+
+        Raises:
+            UnavailableError: The store does not answer.
+        """
+        # Two at once are no harm: the epoch that is forgotten stays unused for ever.
         self._spare_epoch = self._allocate_epoch()
 
     def _reserve(self) -> None:
         epoch, limit = self._epoch, self._limit
         if epoch == 0 or limit >= 1 << EPOCH_COUNTER_BITS:
             if self._spare_epoch is None:
-                raise NotResident(self._claim)
+                raise NotResident(self.claim_spare)
             epoch, limit = self._spare_epoch, 0
             self._spare_epoch = None
         mark = _RESERVED.pack(epoch, limit + _RESERVE_STEP)
