@@ -52,6 +52,7 @@ class FarStore:
             self.link.connect,
             CacheDirectory(cache, spec.store_url, is_writable=False),
             wait_s=spec.store_timeout_s,
+            reads_ahead=spec.prefetch == "adaptive",
         )
         self._touches = FirstTouches()
         self._hinted: Ref | None = None

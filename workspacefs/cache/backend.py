@@ -67,9 +67,18 @@ class CachingBackend:
         """Tell whether values of such keys are kept."""
         return key.startswith(self._prefix)
 
-    def read(self, key: str, offset: int, length: int, *, wait_s: float) -> bytes:
+    def read(
+        self, key: str, offset: int, length: int, *, wait_s: float, reads_ahead: bool = True
+    ) -> bytes:
         """Return exactly a range of a cached value. See Fetcher.read."""
-        return self.fetcher.read(key, offset, length, wait_s=wait_s, priority=self._priority)
+        return self.fetcher.read(
+            key,
+            offset,
+            length,
+            wait_s=wait_s,
+            priority=self._priority,
+            reads_ahead=reads_ahead,
+        )
 
     def get_versioned(self, key: str) -> tuple[bytes, Version]:
         """Return a whole value and its token. See Backend.get_versioned."""

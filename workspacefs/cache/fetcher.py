@@ -100,6 +100,7 @@ class Fetcher:
         *,
         wait_s: float,
         priority: Priority = Priority.DEMAND,
+        reads_ahead: bool = True,
     ) -> bytes:
         """Return exactly a range of a value.
 
@@ -117,7 +118,9 @@ class Fetcher:
         deadline = self._monotonic() + wait_s
         pauses_s = iter(_PAUSES_S)
         while True:
-            fetches = self._plan(key, *block_span(offset, length), priority)
+            fetches = self._plan(
+                key, *block_span(offset, length), priority, reads_ahead=reads_ahead
+            )
             with self._waiting(priority):
                 error = self._await(fetches, offset + length, deadline)
             data = self.find(key, offset, length)
@@ -249,7 +252,9 @@ class Fetcher:
 
     # -- planning ----------------------------------------------------------------------------
 
-    def _plan(self, key: str, first: int, end: int, priority: Priority) -> list[Fetch]:
+    def _plan(
+        self, key: str, first: int, end: int, priority: Priority, *, reads_ahead: bool = False
+    ) -> list[Fetch]:
         """Return the fetches that bring what is missing; begin those that are new."""
         with self._lock:
             # Found under the lock: what is no more under way is on disk.
@@ -265,7 +270,7 @@ class Fetcher:
             if not runs:
                 self.counts.joined += bool(needed) and priority is Priority.DEMAND
                 return needed
-            if priority is not Priority.DEMAND or self._is_disk_bad:
+            if not reads_ahead or priority is not Priority.DEMAND or self._is_disk_bad:
                 return needed + self._enqueue(key, runs, priority, None)
             window = self._ahead.miss(key, runs[0][0], runs[-1][1])
             stop = max(end, self._clipped(file, end, window.end))

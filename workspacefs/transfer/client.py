@@ -68,6 +68,7 @@ class TransferBackend:
         directory: The cache that the transfer process fills.
         prefix: Keys below it are cached.
         wait_s: Longest wait for bytes that the store must send.
+        reads_ahead: Whether more than was asked for may be fetched.
     """
 
     is_local = False
@@ -80,9 +81,11 @@ class TransferBackend:
         *,
         prefix: str = "packs/",
         wait_s: float = WAIT_S,
+        reads_ahead: bool = True,
     ) -> None:
         self.url = url
         self.wait_s = wait_s
+        self._reads_ahead = reads_ahead
         self.counts = ClientCounts()
         self.on_far: Callable[[str, int, int], None] = _nothing
         """Hears of each range that was not on disk, before it is asked for."""
@@ -141,7 +144,13 @@ class TransferBackend:
             if data is not None:
                 return data
             self.on_far(key, offset, length)
-        args = {"key": key, "offset": offset, "length": length, "wait_s": self.wait_s}
+        args = {
+            "key": key,
+            "offset": offset,
+            "length": length,
+            "wait_s": self.wait_s,
+            "reads_ahead": self._reads_ahead,
+        }
         answer = self._ask("get", args, silence_s=self.wait_s + _GRACE_S)
         with self._lock:
             self.counts.far += 1

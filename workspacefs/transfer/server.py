@@ -205,7 +205,8 @@ class TransferServer:
         if not isinstance(wait_s, int | float):
             raise UsageError("wait_s must be a number", kind="args.invalid")
         if self._store.is_cached(key):
-            return self._store.read(key, offset, length, wait_s=wait_s)
+            reads_ahead = header.get("reads_ahead") is not False
+            return self._store.read(key, offset, length, wait_s=wait_s, reads_ahead=reads_ahead)
         return self._store.get(key, offset=offset, length=length)
 
     def _put(self, key: str, fd: int | None) -> None:
