@@ -86,7 +86,11 @@ def check_python() -> Finding:
 
 def check_stores(state: StateDir) -> Iterator[Finding]:
     """Ask each mount of a far store whether that answers."""
-    for session in living_sessions(state):
+    try:
+        sessions = living_sessions(state)
+    except OSError:
+        return  # check_state_dir says what is wrong with it
+    for session in sessions:
         if session.store_url.startswith("file:"):
             continue
         try:

@@ -98,10 +98,20 @@ def _add_far_flags(parser: argparse.ArgumentParser) -> None:
     far.add_argument(
         "--store-timeout",
         metavar="SECONDS",
-        type=float,
+        type=_wait_s,
         default=60.0,
-        help="how long a program waits for the store before it gets an error (60)",
+        help="how long a program waits for the store before it gets an error; at least 1 (60)",
     )
+
+
+def _wait_s(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 1 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds, at least 1")
+    return seconds
 
 
 def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
@@ -126,7 +136,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         "metrics": _metrics_place(options.metrics),
         "prefetch": options.prefetch,
         "early_upload": options.early_upload,
-        "store_timeout_s": max(1.0, options.store_timeout),
+        "store_timeout_s": options.store_timeout,
         "cache_limit_bytes": parse_cache_size(
             options.cache_size or context.environ.get(CACHE_SIZE_VARIABLE)
         ),
