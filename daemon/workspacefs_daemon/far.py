@@ -149,6 +149,16 @@ class FarStore:
                 ranges.append((key, offset, length))
         self.backend.prefetch(ranges, is_ahead=True)
 
+    def renew(self, store_environ: Mapping[str, str]) -> None:
+        """Reach the store with other keys from now on; blocks until it has answered to them.
+
+        Raises:
+            UnavailableError: It does not; the old keys are no more used all the same.
+        """
+        self.link.use(store_environ)
+        self.backend.reconnect()
+        self.backend.get(MANIFEST_KEY)
+
     def document(self) -> dict[str, object]:
         """Return what this mount asked for: see ClientCounts."""
         return dataclasses.asdict(self.backend.counts)

@@ -9,12 +9,13 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 import trio
 
 from workspacefs.client.unmount import unmount
-from workspacefs.errors import RefusedError, UsageError, WorkspaceError
+from workspacefs.errors import RefusedError, UnavailableError, UsageError, WorkspaceError
 from workspacefs.latency import BUCKETS_S
 from workspacefs.names import check_ref_name
 from workspacefs.objects.commits import ChangeCounts, Provenance
@@ -70,6 +71,8 @@ class Ops:
                 return {"messages": dict(self._counts), "inodes": len(self._mounted.overlay.inodes)}
             case "stats":
                 return await self.stats()
+            case "credentials":
+                return await self._credentials(args)
             case "store":
                 return {"store": await self._store()}
             case "status":
@@ -140,6 +143,19 @@ class Ops:
             return found
         reason = figures.get("error")
         return {"state": "unknown", "since_s": None, "reason": reason, "retries": 0}
+
+    async def _credentials(self, args: Mapping[str, object]) -> dict[str, object]:
+        """Reach the store with other keys from now on, and say whether it answers to them."""
+        far = self._mounted.far
+        environ = args.get("environ")
+        if far is None:
+            raise RefusedError("the store of this mount needs no keys", kind="store.local")
+        if not isinstance(environ, dict) or not all(
+            type(one) is str for pair in environ.items() for one in pair
+        ):
+            raise UsageError("environ must be texts by name", kind="args.invalid")
+        await self._mounted.blocking.job(lambda: far.renew(environ))
+        return {}
 
     async def _status(self, under: str) -> dict[str, object]:
         mounted = self._mounted
@@ -246,7 +262,7 @@ class Ops:
                 nursery.start_soon(_tell_progress, progress, done)
                 # Once the ref may have moved, what follows must be done too: hanging up does not
                 # stop a commit half-way.
-                with trio.CancelScope(shield=True), mounted.noting_unclear():
+                with trio.CancelScope(shield=True), mounted.noting_unclear(), _telling_of_loss():
                     outcome = await mounted.blocking.job(
                         lambda: commit_pending(
                             mounted.workspace,
@@ -311,6 +327,20 @@ def describe_session(mounted: Mounted, socket_path: str) -> bytes:
             "store_url": mounted.workspace.url,
         }
     ).encode("ascii")
+
+
+@contextmanager
+def _telling_of_loss() -> Iterator[None]:
+    """Say of a commit that could not be made what has become of the work: nothing."""
+    try:
+        yield
+    except UnavailableError as exc:
+        raise UnavailableError(
+            f"the commit was not finished: {exc}. Nothing is lost: your files are in this mount as "
+            "you left them; commit again when the store answers",
+            kind=exc.kind,
+            **exc.context,
+        ) from exc
 
 
 async def _tell_progress(progress: SendProgress, done: Mapping[str, int]) -> None:

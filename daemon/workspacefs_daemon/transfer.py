@@ -79,9 +79,12 @@ def run_transfer(spec: TransferSpec, listener: socket.socket) -> None:
             evictor.run()
         return {}
 
+    supervisor = os.getppid()
     server = TransferServer(
         listener,
         store,
+        # Sessions learn of us from the supervisor that forked us, and from nobody else.
+        is_known=lambda: os.getppid() == supervisor,
         extras={
             "configure": configure,
             "figures": lambda _: figures_of(source, fetcher, evictor, metadata),

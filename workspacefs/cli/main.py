@@ -52,6 +52,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "prefetch": Command("prefetch", "fetch files of a mount before they are asked for"),
     "cache": Command("cache", "look at or clear the cache of far stores"),
     "stats": Command("stats", "figures of a mount: requests, bytes, waits"),
+    "credentials": Command("credentials", "give a mount the keys of this environment"),
     "supervisor": Command("supervisor", "look at or stop the process that starts sessions"),
     "doctor": Command("doctor", "say what this machine lacks, and how to get it"),
 }

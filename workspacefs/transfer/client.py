@@ -98,6 +98,8 @@ class TransferBackend:
         self._has_hints = threading.Event()
         self._hint_thread: threading.Thread | None = None
         self._is_closed = False
+        self._generation = 0
+        """Of connections; those of an earlier one are not used again."""
         self._early: dict[str, Future[Message]] = {}
 
     # -- opening in one round trip -------------------------------------------------------------
@@ -294,13 +296,18 @@ class TransferBackend:
 
     def _send_hints(self) -> None:
         wire: Wire | None = None
+        generation = self._generation
         while not self._is_closed:
             self._has_hints.wait()
             self._has_hints.clear()
             while self._hints:
                 hint = self._hints.popleft()
                 try:
+                    if wire is not None and generation != self._generation:
+                        wire.close()
+                        wire = None
                     if wire is None or wire.is_ended():
+                        generation = self._generation
                         wire = Wire(self._connect())
                     wire.connection.settimeout(_GRACE_S)
                     wire.send(hint)
@@ -327,6 +334,12 @@ class TransferBackend:
     def document(self, op: str, args: Mapping[str, object] | None = None) -> dict[str, object]:
         """Return what the transfer process tells of itself: "stats" or "health"."""
         return dict(self._ask(op, args or {}, silence_s=_GRACE_S).header)
+
+    def reconnect(self) -> None:
+        """Use new connections from now on; what is under way ends on the old ones."""
+        with self._lock:
+            self._generation += 1
+        self._drop_idle()
 
     def close(self) -> None:
         """Hang up everywhere."""
@@ -361,6 +374,7 @@ class TransferBackend:
         Raises:
             ConnectionError: There was none: the transfer process is gone.
         """
+        generation = self._generation
         wire = self._take()
         try:
             wire.connection.settimeout(silence_s)
@@ -378,7 +392,7 @@ class TransferBackend:
         if answer is None:
             self._lost(wire)
             raise ConnectionResetError("the transfer process went away")
-        self._give_back(wire)
+        self._give_back(wire, generation)
         return _checked(answer)
 
     def _take(self) -> Wire:
@@ -404,9 +418,9 @@ class TransferBackend:
         for wire in idle:
             wire.close()
 
-    def _give_back(self, wire: Wire) -> None:
+    def _give_back(self, wire: Wire, generation: int) -> None:
         with self._lock:
-            if len(self._idle) < _IDLE_MAX:
+            if generation == self._generation and len(self._idle) < _IDLE_MAX:
                 self._idle.append(wire)
                 return
         wire.close()

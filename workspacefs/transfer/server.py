@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 IDLE_EXIT_S: Final = 600.0
 """A transfer process without connections ends after this time."""
+_UNKNOWN_EXIT_S: Final = 5.0
+"""The same when nobody could find it any more."""
 _CONNECTIONS_MAX: Final = 4096
 _UPLOADS: Final = 3
 _LOOK_AROUND_S: Final = 1.0
@@ -45,6 +47,8 @@ class TransferServer:
         listener: Where they connect.
         store: The store, behind its cache.
         extras: Further operations by name; each gets the header of a request and answers one.
+        idle_exit_s: How long to wait for the next connection when there is none.
+        is_known: Whether anybody can still be told where we listen.
     """
 
     def __init__(
@@ -54,11 +58,13 @@ class TransferServer:
         *,
         extras: Mapping[str, Extra],
         idle_exit_s: float = IDLE_EXIT_S,
+        is_known: Callable[[], bool] = lambda: True,
     ) -> None:
         self._listener = listener
         self._store = store
         self._extras = extras
         self._idle_exit_s = idle_exit_s
+        self._is_known = is_known
         self._uploads = threading.Semaphore(_UPLOADS)
         self._lock = threading.Lock()
         self._connections = 0
@@ -82,7 +88,8 @@ class TransferServer:
     def _is_idle(self) -> bool:
         with self._lock:
             idle_s = time.monotonic() - self._idle_since
-            return self._connections == 0 and idle_s > self._idle_exit_s
+            limit_s = self._idle_exit_s if self._is_known() else _UNKNOWN_EXIT_S
+            return self._connections == 0 and idle_s > limit_s
 
     def _accept(self) -> None:
         try:
