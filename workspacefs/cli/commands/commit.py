@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-from workspacefs.cli.context import Context, Output, short_id
+from workspacefs.cli.context import Context, Output, short_id, size_text
 from workspacefs.cli.parser import add_progress_flag, add_provenance_flags, given_provenance
 from workspacefs.cli.progress import Bar
 from workspacefs.client.locate import session_of
@@ -49,9 +49,10 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
 
 
 def _show(bar: Bar, facts: Mapping[str, object]) -> None:
-    done, total = facts.get("files"), facts.get("files_total")
+    done, total, size = facts.get("files"), facts.get("files_total"), facts.get("bytes")
     if isinstance(done, int):
-        bar.update(done, total if isinstance(total, int) else None)
+        note = size_text(size) if isinstance(size, int) else ""
+        bar.update(done, total if isinstance(total, int) else None, note)
 
 
 def _tell(answer: Mapping[str, object], session: str, out: Output) -> None:
