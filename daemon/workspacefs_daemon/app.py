@@ -19,9 +19,10 @@ import importlib
 import json
 import logging
 import os
+import socket
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NoReturn
 
 import workspacefs
 from workspacefs.config import daemon_environment, load_log_level, store_environment
@@ -34,12 +35,14 @@ from workspacefs_daemon.announcement import Announcement
 from workspacefs_daemon.sources import stamp_of_sources
 from workspacefs_daemon.spec import SessionSpec, spec_from_document
 from workspacefs_daemon.supervisor import Supervisor
-from workspacefs_daemon.transfers import Transfers
+from workspacefs_daemon.transfers import Transfers, TransferSpec
+from workspacefs_daemon.warm import WarmTransfer, fork_warm
 from workspacefs_daemon.zygote import (
     RunSession,
     fork_session,
     fork_transfer,
     name_process,
+    run_transfer_child,
     serve_session,
 )
 
@@ -71,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     supervise = commands.add_parser("supervise", help="fork a session process for each mount")
     supervise.add_argument("--state-dir", required=True)
     supervise.add_argument("--ready-fd", type=int, help="where to say that it listens; goes away")
+    supervise.add_argument("--far", action="store_true", help="a mount of a far store comes next")
     supervise.add_argument("--foreground", action="store_true", help="do not leave the terminal")
     session = commands.add_parser("session", help="serve one mount in the foreground")
     session.add_argument("--spec", required=True, help="what to mount, as a JSON object")
@@ -98,6 +102,7 @@ def _build_supervisor(state: StateDir, options: argparse.Namespace, level: int) 
         _leave_terminal()
     ensure_state_dir(state)
     lock_fd = _lock(state.supervisor_lock)
+    warm = _fork_warm_transfer(lock_fd, options.ready_fd) if options.far else None
     set_aside_if_long(state.log_file)
     set_aside_if_long(state.crash_file)
     if not options.foreground:
@@ -109,19 +114,43 @@ def _build_supervisor(state: StateDir, options: argparse.Namespace, level: int) 
     name_process("workspacefsd")
     listener = listen_unix(state.supervisor_socket)
     supervisor: Supervisor
-    transfers = Transfers(
-        state,
-        lambda spec, listening: fork_transfer(TRANSFER_MODULE, spec, listening, supervisor.release),
-    )
+
+    def fork_for(spec: TransferSpec, listening: socket.socket) -> int:
+        ready = None if warm is None else warm.hand_over(spec, listening)
+        return ready or fork_transfer(TRANSFER_MODULE, spec, listening, release)
+
+    def release() -> None:
+        supervisor.release()
+        if warm is not None:
+            warm.release()
+
+    transfers = Transfers(state, fork_for)
     supervisor = Supervisor(
         state,
         listener,
         lock_fd,
-        fork=lambda spec, release: fork_session(run_session, spec, release),
+        fork=lambda spec: fork_session(run_session, spec, release),
         transfers=transfers,
         is_outdated=lambda: stamp_of_sources(_PACKAGE_DIRS) != stamp,
     )
     return supervisor
+
+
+def _fork_warm_transfer(lock_fd: int, ready_fd: int | None) -> WarmTransfer | None:
+    """Have a transfer process load its part while we load ours."""
+
+    def prepare() -> None:
+        importlib.import_module(TRANSFER_MODULE).prepare()
+
+    def serve(spec: TransferSpec, listening: socket.socket) -> NoReturn:
+        run_transfer_child(TRANSFER_MODULE, spec, listening, lambda: None)
+
+    def release() -> None:
+        os.close(lock_fd)
+        if ready_fd is not None:
+            os.close(ready_fd)  # whoever waits for the supervisor waits for its end
+
+    return fork_warm(prepare, serve, release)
 
 
 def _load_run_session(module: str) -> RunSession:

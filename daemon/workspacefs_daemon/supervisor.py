@@ -43,7 +43,7 @@ _RECEIVE_BYTES: Final = 64 * 1024
 _READY_MAX_BYTES: Final = 1024 * 1024
 _ASKERS_MAX: Final = 256
 
-Fork = Callable[[SessionSpec, Callable[[], None]], StartedSession]
+Fork = Callable[[SessionSpec], StartedSession]
 
 
 class _Asker:
@@ -235,7 +235,7 @@ class Supervisor:
                 cache_limit_bytes=spec.cache_limit_bytes,
             )
             spec = dataclasses.replace(spec, transfer_socket=socket_path)
-        birth = _Birth(asker, request.id, self._fork(spec, self.release))
+        birth = _Birth(asker, request.id, self._fork(spec))
         self._births.add(birth)
         self._watch(birth.started.ready_fd, lambda: self._hear_birth(birth))
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from workspacefs.backend.retry import RetryPolicy
 from workspacefs.backend.s3 import S3Backend
-from workspacefs.backend.s3_connection import CONNECT_TIMEOUT_S, READ_TIMEOUT_S
+from workspacefs.backend.s3_connection import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, load_models
 from workspacefs.backend.s3_url import parse_s3_url
 from workspacefs.cache.backend import CachingBackend
 from workspacefs.cache.directory import CacheDirectory, default_limit_bytes
@@ -50,6 +50,11 @@ def _open_source(spec: TransferSpec) -> S3Backend:
         connect_timeout_s=min(CONNECT_TIMEOUT_S, limit_s / _TRIES_MIN),
         read_timeout_s=min(READ_TIMEOUT_S, limit_s / _TRIES_MIN),
     )
+
+
+def prepare() -> None:
+    """Load what takes long, without opening anything or looking at any keys."""
+    load_models()
 
 
 def run_transfer(spec: TransferSpec, listener: socket.socket) -> None:

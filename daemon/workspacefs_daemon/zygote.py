@@ -103,7 +103,7 @@ def fork_transfer(
     """
     pid = os.fork()
     if pid == 0:
-        _run_transfer_child(module, spec, listener, release)
+        run_transfer_child(module, spec, listener, release)
     return pid
 
 
@@ -150,9 +150,10 @@ def _run_child(
         os._exit(status)
 
 
-def _run_transfer_child(
+def run_transfer_child(
     module: str, spec: TransferSpec, listener: socket.socket, release: Callable[[], None]
 ) -> NoReturn:
+    """Serve a store in a process that was forked for it, and end that process."""
     status = 1
     try:
         _leave_parent(release, _TRANSFER_COMM, spec.state_dir, role="transfer")

@@ -33,7 +33,9 @@ def find_supervisor(state: StateDir) -> Connection | None:
         return None
 
 
-def ensure_supervisor(state: StateDir, environ: Mapping[str, str]) -> Connection:
+def ensure_supervisor(
+    state: StateDir, environ: Mapping[str, str], *, is_far: bool = False
+) -> Connection:
     """Return a connection to the supervisor, starting it if need be.
 
     Any number of programs may call this at once: one supervisor comes of it.
@@ -41,6 +43,7 @@ def ensure_supervisor(state: StateDir, environ: Mapping[str, str]) -> Connection
     Args:
         state: The state directory; created if absent.
         environ: What a new supervisor gets for its environment.
+        is_far: Whether a mount of a far store comes next, so that a new one can get ready for it.
     """
     if (found := find_supervisor(state)) is not None:
         return found
@@ -48,7 +51,7 @@ def ensure_supervisor(state: StateDir, environ: Mapping[str, str]) -> Connection
     with _held(state.start_lock):
         if (found := find_supervisor(state)) is not None:
             return found
-        _start(state, environ)
+        _start(state, environ, is_far=is_far)
         return Connection.open(state.supervisor_socket, what=_WHAT)
 
 
@@ -58,11 +61,12 @@ def daemon_command(*words: str) -> list[str]:
     return [sys.executable, "-P", "-m", DAEMON_MODULE, *words]
 
 
-def _start(state: StateDir, environ: Mapping[str, str]) -> None:
+def _start(state: StateDir, environ: Mapping[str, str], *, is_far: bool) -> None:
     reader, writer = os.pipe()
     try:
         os.set_inheritable(writer, True)
         command = daemon_command("supervise", "--state-dir", state.root, "--ready-fd", str(writer))
+        command += ["--far"] if is_far else []
         appending = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         pid = os.posix_spawn(
             command[0],

@@ -215,7 +215,8 @@ def _mount(spec: Mapping[str, object], context: Context) -> dict[str, object]:
     }
     for _ in range(_TRIES_MAX):
         environ = daemon_environment(context.environ)
-        with ensure_supervisor(context.state, environ) as supervisor:
+        is_far = str(spec["store_url"]).startswith("s3:")
+        with ensure_supervisor(context.state, environ, is_far=is_far) as supervisor:
             try:
                 return supervisor.call("mount", args, timeout_s=MOUNT_TIMEOUT_S)
             except UnavailableError as exc:
