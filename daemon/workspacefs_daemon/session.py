@@ -13,10 +13,10 @@ from typing import Final
 import pyfuse3
 import trio
 
+from workspacefs.allocator import bound_memory
 from workspacefs.client.unmount import unmount
 from workspacefs.errors import BusyError, NotFoundError, UnavailableError, WorkspaceError
 from workspacefs.statedir import StateDir
-from workspacefs_daemon.allocator import bound_memory
 from workspacefs_daemon.background.reading_ahead import keep_file_ids, read_ahead
 from workspacefs_daemon.background.uploading import upload_early
 from workspacefs_daemon.bindings.fuse.mount import mount, raise_read_ahead, serve

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from workspacefs.allocator import bound_memory
 from workspacefs.backend.retry import RetryPolicy
 from workspacefs.backend.s3 import S3Backend
 from workspacefs.backend.s3_connection import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, load_models
@@ -30,7 +31,6 @@ from workspacefs.statedir import StateDir
 from workspacefs.transfer.figures import figures_of
 from workspacefs.transfer.metadata import MetadataPrefetch
 from workspacefs.transfer.server import TransferServer
-from workspacefs_daemon.allocator import bound_memory
 from workspacefs_daemon.transfers import TransferSpec
 
 log = logging.getLogger(__name__)

@@ -6,6 +6,7 @@ import argparse
 import time
 from collections.abc import Mapping
 
+from workspacefs.allocator import bound_memory
 from workspacefs.cli.commit_text import commit_document
 from workspacefs.cli.context import Context, Output, count_text, short_id, size_text, text_of
 from workspacefs.cli.parser import add_progress_flag, add_provenance_flags, add_store_flags
@@ -57,6 +58,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     if not options.message.strip():
         raise UsageError("a commit needs a message that says why (-m)", kind="commit.message")
     workspace = open_workspace(absolute_url(options.url, context.environ, options), context)
+    bound_memory()
     began = time.monotonic()
     with Bar("import", unit="files", is_shown=options.progress) as bar:
         result = import_directory(
