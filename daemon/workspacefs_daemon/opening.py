@@ -13,12 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from workspacefs.backend.retry import RetryPolicy
 from workspacefs.errors import BusyError, RefusedError
 from workspacefs.layers.journal import Journal
 from workspacefs.layers.layer import Layer
 from workspacefs.layers.rebase import rebase_rows
 from workspacefs.objects.entry import Entry
 from workspacefs.refs import RefRecord
+from workspacefs.workspace.commit import settle_ref
 from workspacefs.workspace.local import LocalRecord, LocalSession
 from workspacefs.workspace.pending import Pending, entries_in
 from workspacefs.workspace.sessions import OpenSession, open_session, root_of
@@ -53,7 +55,8 @@ def open_mounted(spec: SessionSpec, environ: Mapping[str, str]) -> Mounted:
         far.begin(None)
     else:
         far.begin(spec.session_name or next(default_session_names(spec.state_dir)))
-    workspace = Workspace.open(far.backend, cache_bytes=_CACHE_BYTES)
+    retry = RetryPolicy(deadline_s=spec.store_timeout_s)
+    workspace = Workspace.open(far.backend, cache_bytes=_CACHE_BYTES, retry=retry)
     far.check_probe()  # before anything is written
     mounted = _open_view(spec, workspace, far) if spec.read_only else _open(spec, workspace, far)
     far.backend.forget_early()
@@ -79,6 +82,9 @@ def _open(spec: SessionSpec, workspace: Workspace, far: FarStore | None) -> Moun
         layers = [open_layer(local.layer_directory(n), n) for n in record.layers]
         root = _root_of(workspace, session, record)
         if record.sealing is not None:
+            if not workspace.backend.is_local:
+                # The transfer process outlived the one that was committing, with its requests.
+                session = settle_ref(workspace, session, record.sealing, moved_by=owner_name())
             record, root = _finish_commit(workspace, local, session, record, root, layers)
         return Mounted(
             spec, workspace, name=name, session_id=session.session.session_id, root=root,

@@ -19,7 +19,7 @@ from typing import Final
 from workspacefs.allocator import bound_memory
 from workspacefs.backend.retry import RetryPolicy
 from workspacefs.backend.s3 import S3Backend
-from workspacefs.backend.s3_connection import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, load_models
+from workspacefs.backend.s3_connection import CONNECT_TIMEOUT_S, load_models
 from workspacefs.backend.s3_url import parse_s3_url
 from workspacefs.cache.backend import CachingBackend
 from workspacefs.cache.directory import CacheDirectory, default_limit_bytes
@@ -37,18 +37,18 @@ log = logging.getLogger(__name__)
 
 _SWITCH_INTERVAL_S: Final = 0.0005
 """Of the interpreter: who is waited for must not wait for a thread that decodes ahead."""
-_TRIES_MIN: Final = 3
-"""A server that is silent is asked so often within the time limit."""
 
 
 def _open_source(spec: TransferSpec) -> S3Backend:
-    """Return the store, which gives up about when the mount's readers do."""
+    """Return the store, which tries again as long as the mount's readers wait.
+
+    Answers may take longer: a reader does not wait for them, and a write should.
+    """
     limit_s = spec.store_timeout_s
     return S3Backend(
         parse_s3_url(spec.store_url),
         retry=RetryPolicy(deadline_s=limit_s),
-        connect_timeout_s=min(CONNECT_TIMEOUT_S, limit_s / _TRIES_MIN),
-        read_timeout_s=min(READ_TIMEOUT_S, limit_s / _TRIES_MIN),
+        connect_timeout_s=min(CONNECT_TIMEOUT_S, limit_s),
     )
 
 

@@ -183,6 +183,17 @@ def settle_unclear(
         MovedError: Somebody else moved the session's ref.
         UnavailableError: The store still does not say.
     """
+    found = settle_ref(workspace, session, sealing, moved_by=moved_by)
+    return _settled(found, pending) if found.record.commit_id == sealing else found
+
+
+def settle_ref(
+    workspace: Workspace, session: OpenSession, sealing: CommitId, *, moved_by: str
+) -> OpenSession:
+    """Return a session whose ref holds `sealing`, or can no more come to hold it.
+
+    A write of a process that is gone may still be on its way. See `settle_unclear`.
+    """
     name = session.session.name
     found = workspace.refs.find(RefKind.SESSION, name)
     record, version = found if found is not None else (None, None)
@@ -195,7 +206,7 @@ def settle_unclear(
         ):
             raise _moved(session)
         if record.commit_id == sealing:
-            return _settled(OpenSession(record.session, record, version), pending)
+            return OpenSession(record.session, record, version)
         if record.commit_id != session.record.commit_id:
             raise _moved(session)
         if version != session.version:

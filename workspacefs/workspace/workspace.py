@@ -9,6 +9,7 @@ from typing import Final
 from workspacefs.backend.contract import Backend
 from workspacefs.backend.open import open_backend
 from workspacefs.backend.probe import check_conditional_writes, create_value
+from workspacefs.backend.retry import RetryPolicy
 from workspacefs.chunking.parameters import ChunkParameters
 from workspacefs.clock import Clock, SystemClock
 from workspacefs.errors import BusyError, KeyAbsentError, NotFoundError, UsageError
@@ -38,12 +39,18 @@ class Workspace:
     """An open workspace. Thread-safe; must not be used across a fork. Use `create` or `open`."""
 
     def __init__(
-        self, backend: Backend, manifest: Manifest, clock: Clock, *, cache_bytes: int = CACHE_BYTES
+        self,
+        backend: Backend,
+        manifest: Manifest,
+        clock: Clock,
+        *,
+        cache_bytes: int = CACHE_BYTES,
+        retry: RetryPolicy | None = None,
     ) -> None:
         self.backend = backend
         self.manifest = manifest
         self.clock = clock
-        self.refs = Refs(backend, clock)
+        self.refs = Refs(backend, clock, retry=retry)
         self.store = ObjectStore(backend, cache_bytes=cache_bytes, decoded_cache_bytes=cache_bytes)
 
     @classmethod
@@ -75,6 +82,7 @@ class Workspace:
         *,
         clock: Clock | None = None,
         cache_bytes: int = CACHE_BYTES,
+        retry: RetryPolicy | None = None,
     ) -> Workspace:
         """Open a workspace that exists.
 
@@ -82,6 +90,7 @@ class Workspace:
             backend: Where it is.
             clock: For what is written; default: the system's.
             cache_bytes: Memory for frames, and again as much for decoded nodes, at most.
+            retry: How long the store is asked what became of a ref whose answer was lost.
 
         Raises:
             NotFoundError: There is none (kind "workspace.absent").
@@ -99,7 +108,7 @@ class Workspace:
                 url=backend.url,
             ) from exc
         manifest = decode_manifest(value, url=backend.url)
-        return cls(backend, manifest, clock or SystemClock(), cache_bytes=cache_bytes)
+        return cls(backend, manifest, clock or SystemClock(), cache_bytes=cache_bytes, retry=retry)
 
     @property
     def id(self) -> str:
