@@ -301,7 +301,7 @@ def test_reads_wait_so_long_for_a_store_that_is_away(far: FarMachine) -> None:
     assert store["retries"] >= 2
     assert "no connection" in store["reason"]
     assert sorted(row["path"] for row in away["changes"]) == ["first", "new"]
-    assert "the store does not answer" in said
+    assert "the store has not answered for" in said
     assert figures["transfer"]["store"]["state"] == "away"
     (finding,) = [row for row in findings if row["name"] == "store"]
     assert finding["level"] == "warn"
@@ -449,6 +449,31 @@ def test_wrong_keys_do_not_mount(far: FarMachine) -> None:
     assert wrong["kind"] == none["kind"] == "store.credentials"
     assert "AWS_ACCESS_KEY_ID" in none["message"]
     assert len(os.listdir(mount.path)) == 3
+
+
+def test_mount_goes_on_with_new_keys(far: FarMachine) -> None:
+    """As before keys expire; those that the store does not take are told, and can be replaced."""
+    mount = far.mount_at("m", "--prefetch", "none")
+    words = ("credentials", mount.path)
+    far.extra = {"AWS_ACCESS_KEY_ID": "AKIDWRONG"}
+    wrong = far.error(*words, code=ExitCode.UNAVAILABLE)
+    refused = far.json("status", mount.path)["store"]
+    far.extra = {}
+
+    far.run(*words)
+
+    assert wrong["kind"] == "store.credentials"
+    assert refused["state"] == "away"
+    assert "InvalidAccessKeyId" in refused["reason"]
+    assert far.json("status", mount.path)["store"]["state"] == "ok"
+    assert len((mount.path / "large").read_bytes()) == _LARGE_BYTES
+
+
+def test_near_mount_takes_no_keys(machine: Machine, mount: Mount) -> None:
+    """There is nothing that they would be for."""
+    error = machine.json("credentials", mount.path, code=ExitCode.REFUSED)["error"]
+
+    assert error["kind"] == "store.local"  # type: ignore[index]
 
 
 def test_mount_of_what_is_not_there(far: FarMachine) -> None:

@@ -65,8 +65,10 @@ RETRIED: Final = frozenset((Outcome.CONFLICT, Outcome.NOT_SENT, Outcome.UNCLEAR,
 """Of requests that may be sent twice."""
 NOTHING_DONE: Final = frozenset((Outcome.CONFLICT, Outcome.NOT_SENT))
 """Of those even a request that may take effect only once is sent again."""
-AWAY: Final = frozenset((Outcome.NOT_SENT, Outcome.UNCLEAR, Outcome.TLS))
-"""These say that the store is not well."""
+AWAY: Final = frozenset(
+    (Outcome.NOT_SENT, Outcome.UNCLEAR, Outcome.TLS, Outcome.CREDENTIALS, Outcome.CLOCK)
+)
+"""These say that the store is not well, or that it lets nothing of ours in."""
 ANSWERS: Final = frozenset(
     (Outcome.ABSENT, Outcome.CONDITION, Outcome.CONFLICT, Outcome.RANGE, Outcome.NO_UPLOAD)
 )

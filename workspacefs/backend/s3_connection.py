@@ -250,7 +250,11 @@ class S3Connection:
         if client is None:
             with self._lock:
                 if self._client is None:
-                    self._client = self._new_client()
+                    try:
+                        self._client = self._new_client()
+                    except S3Failure as failure:
+                        self.health.note_failure(failure.reason)
+                        raise
                 client = self._client
         return client
 

@@ -77,9 +77,11 @@ def tell_store(store: object, out: Output) -> None:
     if not isinstance(store, dict) or store.get("state") == "ok":
         return
     since_s, reason = store.get("since_s"), store.get("reason") or "no reason is known"
-    since = f" for {since_s:,.0f} s" if isinstance(since_s, int | float) else ""
+    silent = "does not answer"
+    if isinstance(since_s, int | float):
+        silent = f"has not answered for {since_s:,.0f} s"
     out.line(
-        f"the store does not answer{since} ({reason}): what is on this machine can be read and "
+        f"the store {silent} ({reason}): what is on this machine can be read and "
         "changed, other reads wait, then fail; commits need the store"
     )
 
