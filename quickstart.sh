@@ -45,7 +45,7 @@ start_server() {
 END
         cat >"$environment" <<END
 export WORKSPACEFS_STATE_DIR=$WORKSPACEFS_STATE_DIR
-export AWS_ENDPOINT_URL_S3=http://127.0.0.1:$4 AWS_REGION=us-east-1
+export AWS_ENDPOINT_URL_S3=http://127.0.0.1:$4 AWS_DEFAULT_REGION=us-east-1
 export AWS_ACCESS_KEY_ID=$access_key AWS_SECRET_ACCESS_KEY=$secret_key
 export AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null no_proxy=127.0.0.1
 END
@@ -58,6 +58,9 @@ END
         -filer.localSocket="$server/filer.sock" -s3.localSocket="$server/s3.sock" \
         </dev/null >"$server/log" 2>&1 &
     echo $! >"$server/pid"
+    shift 4
+    printf '/tmp/seaweedfs-%s\n' "master-grpc-$1.sock" "volume-grpc-$2.sock" "filer-grpc-$3.sock" \
+        "s3-grpc-$4.sock" >"$server/sockets"
     . "$environment"
     tries=0
     until make_bucket 2>"$server/last-try"; do
@@ -101,6 +104,8 @@ stop_server() {
         kill -KILL "$pid" # all that it keeps goes with it
         sleep 0.1
     done
+    # SeaweedFS 4.48 puts these beside, whatever TMPDIR says, and leaves them.
+    [ ! -e "$server/sockets" ] || xargs rm -f <"$server/sockets"
 }
 
 bold='' plain=''

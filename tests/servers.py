@@ -174,8 +174,13 @@ def run_seaweedfs(directory: Path) -> Iterator[Server]:
         *(f"-{name}.port.grpc={port}" for name, port in _named(*grpc)),
     ]
     url = f"http://127.0.0.1:{s3}"
-    with running(command, log=directory / "log", probe_url=url):
-        yield Server(url, ACCESS_KEY, SECRET_KEY)
+    try:
+        with running(command, log=directory / "log", probe_url=url):
+            yield Server(url, ACCESS_KEY, SECRET_KEY)
+    finally:
+        # SeaweedFS 4.48 puts these there whatever TMPDIR says.
+        for name, port in _named(*grpc):
+            Path(f"/tmp/seaweedfs-{name}-grpc-{port}.sock").unlink(missing_ok=True)
 
 
 def _named(*ports: int) -> list[tuple[str, int]]:
