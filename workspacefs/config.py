@@ -96,11 +96,15 @@ def daemon_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 def store_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the part of a caller's environment that says how to reach stores. Holds secrets."""
-    return {
+    found = {
         name: value
         for name, value in environ.items()
         if name.startswith(_STORE_PREFIX) or name in _STORE_VARIABLES
     }
+    # boto3 1.44 looks at the second one only; the first is what all other AWS tools take.
+    if "AWS_REGION" in found:
+        found.setdefault("AWS_DEFAULT_REGION", found["AWS_REGION"])
+    return found
 
 
 def parse_cache_size(text: str | None) -> int | None:

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from workspacefs.backend.probe import check_conditional_writes
+from workspacefs.cache.block_file import BLOCK_BYTES, block_span
 from workspacefs.cache.directory import CacheDirectory
+from workspacefs.cache.read_ahead import request_end
 from workspacefs.errors import KeyAbsentError, WorkspaceError
 from workspacefs.objects.entry import Subtree
 from workspacefs.objects.refs import ChunkRef, Ref
@@ -35,7 +37,7 @@ _METADATA_FILES_MAX: Final = 1_200_000
 
 
 _READ_ON_BYTES: Final = 24 << 20
-_READ_ON_CHUNKS: Final = 64
+_FILES_READ_MAX: Final = 64
 
 
 class FarStore:
@@ -55,6 +57,9 @@ class FarStore:
             reads_ahead=spec.prefetch == "adaptive",
         )
         self._touches = FirstTouches()
+        self._read_on_until: dict[int, int] = {}
+        """Chunks that were asked for ahead, by identity of the file's sequence of chunks. Only a
+        hint: a stale one costs a stretch that is not read ahead, or one that is asked for twice."""
         self._hinted: Ref | None = None
         """Commit whose hints we shall store: there were none."""
         self._probe: Future[None] | None = None
@@ -135,19 +140,29 @@ class FarStore:
 
         The cache reads ahead within a pack; where a file goes on in another one only we know.
         """
+        asked = self._read_on_until.get(id(refs), 0)
+        if index >= asked:
+            asked = index + 1
+        # In long stretches: what is asked for chunk by chunk would be fetched in small requests.
+        if sum(ref.size_bytes for ref in refs[index + 1 : asked]) > _READ_ON_BYTES // 2:
+            return
         ahead_bytes = 0
         ranges: list[tuple[str, int, int]] = []
-        for ref in refs[index + 1 : index + 1 + _READ_ON_CHUNKS]:
+        for ref in refs[asked:]:
             if ref.locator is None or ahead_bytes >= _READ_ON_BYTES:
                 break
             pack_id, offset, length = ref.locator[:3]
             ahead_bytes += length
+            asked += 1
             key = pack_key(pack_id)
             if ranges and ranges[-1][0] == key and ranges[-1][1] + ranges[-1][2] == offset:
                 ranges[-1] = (key, ranges[-1][1], ranges[-1][2] + length)
             else:
                 ranges.append((key, offset, length))
-        self.backend.prefetch(ranges, is_ahead=True)
+        if len(self._read_on_until) >= _FILES_READ_MAX:
+            self._read_on_until.clear()
+        self._read_on_until[id(refs)] = asked
+        self.backend.prefetch([_to_request_end(one) for one in ranges], is_ahead=True)
 
     def renew(self, store_environ: Mapping[str, str]) -> None:
         """Reach the store with other keys from now on; blocks until it has answered to them.
@@ -161,7 +176,8 @@ class FarStore:
 
     def document(self) -> dict[str, object]:
         """Return what this mount asked for: see ClientCounts."""
-        return dataclasses.asdict(self.backend.counts)
+        lost = self.backend.lost_connections
+        return {**dataclasses.asdict(self.backend.counts), "lost_connections": lost}
 
     def store_hints(self) -> None:
         """Store in what order the commit was read, unless somebody has; once."""
@@ -174,3 +190,10 @@ class FarStore:
         except WorkspaceError as exc:
             # Nobody is harmed, and who may not write here shall work all the same.
             log.info("hints.not_stored", extra={"kind": exc.kind, "reason": str(exc)})
+
+
+def _to_request_end(one: tuple[str, int, int]) -> tuple[str, int, int]:
+    """Return a range made longer, to where the last request that it needs ends anyway."""
+    key, offset, length = one
+    _, end = block_span(offset, length)
+    return key, offset, request_end(end - 1) * BLOCK_BYTES - offset

@@ -160,6 +160,7 @@ def test_wrong_bytes_of_a_deleted_file_are_not_read_again(
     """A copy that was damaged, and deleted while we have it open, is let go of."""
     store.put("packs/a", [VALUE[:BLOCK_BYTES]])
     backend.get("packs/a", offset=0, length=100)
+    until(lambda: backend.find_near("packs/a", offset=0, length=100))  # open from now on
     (path,) = served.root.glob("*/values/*")
     with path.open("r+b") as file:
         file.seek(16_384)

@@ -76,7 +76,12 @@ class CacheDirectory:
             if found is not None:
                 self._files.move_to_end(key)
         now = time.monotonic()
-        if found is not None and now - found[1] < _TOUCH_PERIOD_S:
+        # Who fills files must not fill one that was evicted; who reads looks after a miss only.
+        if (
+            found is not None
+            and now - found[1] < _TOUCH_PERIOD_S
+            and (not self._is_writable or found[0].is_linked())
+        ):
             return found[0]
         if found is not None and found[0].is_linked():
             file = found[0]

@@ -49,6 +49,8 @@ class Fetch:
     """Where it waits; None: it was begun."""
     is_kept: bool = True
     """False: bytes of it turned out to be wrong, so no more of it goes to disk."""
+    writing: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a piece is written to disk, and `is_kept` looked at for it."""
     is_done: bool = False
     error: WorkspaceError | KeyAbsentError | None = None
 

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from workspacefs.backend.contract import STORE_DENIED, RangeSource
-from workspacefs.cache.block_file import BLOCK_BYTES, VALUE_MAX_BYTES, BlockFile, block_span
+from workspacefs.cache.block_file import BLOCK_BYTES, BlockFile, block_span
 from workspacefs.cache.directory import CacheDirectory
 from workspacefs.cache.evictor import Evictor
 from workspacefs.cache.fetch_queue import Fetch, FetchQueue, Priority
 from workspacefs.cache.read_ahead import ReadAhead, Window, request_end
+from workspacefs.cache.values import CachedValues
 from workspacefs.errors import IntegrityError, KeyAbsentError, UnavailableError, WorkspaceError
 
 log = logging.getLogger(__name__)
@@ -50,8 +51,6 @@ class FetchCounts:
     """Fetched without being asked for; counted when they come."""
     dropped: int = 0
     """Ranges ahead that were given up because the queue was full."""
-    uncached: int = 0
-    """Ranges that could not be kept on disk."""
 
 
 class Fetcher:
@@ -68,10 +67,9 @@ class Fetcher:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._source = source
-        self._directory = directory
+        self._values = CachedValues(directory, evictor)
         self._threads_max = threads
         self._prefetch_max = max(1, min(_PREFETCH_THREADS, threads - 1))
-        self._evictor = evictor
         self._monotonic = monotonic
         self._sleep = sleep
         self.counts = FetchCounts()
@@ -86,8 +84,6 @@ class Fetcher:
         self._idle_threads = 0
         self._prefetching = 0
         self._paused = 0
-        self._is_disk_bad = False
-        """The disk did not take what came last: what is fetched ahead would be thrown away."""
         self._is_closed = False
 
     # -- asking ------------------------------------------------------------------------------
@@ -149,11 +145,7 @@ class Fetcher:
 
     def find(self, key: str, offset: int, length: int) -> bytes | None:
         """Return a range that is on disk, or None; asks nobody, but reads ahead at a mark."""
-        file = self._directory.find(key)
-        try:
-            found = None if file is None else file.read(offset, length)
-        except OSError:
-            return None
+        found = self._values.read(key, offset, length)
         if found is None:
             return None
         if found.marked_block is not None:
@@ -164,68 +156,58 @@ class Fetcher:
         self, key: str, offset: int, length: int, *, priority: Priority = Priority.PREFETCH
     ) -> None:
         """Have a range fetched some time; says nothing of what became of it."""
-        if not self._is_disk_bad:
+        if not self._values.is_disk_bad:
             self._plan(key, *block_span(offset, length), priority)
 
     def mark_met(self, key: str, block: int) -> None:
         """Read on: somebody has read up to a marked block."""
         with self._lock:
-            file = self._directory.find(key)
             window = self._ahead.mark_met(key, block)
-            try:
-                if file is not None:
-                    file.clear_mark(block)
-            except OSError as exc:
-                log.debug("cache.not_written", extra={"errno": exc.errno})
-            if window is not None and not self._is_disk_bad:
-                self._enqueue_window(key, file, window, Priority.AHEAD)
+            self._values.clear_mark(key, block)
+            if window is not None and not self._values.is_disk_bad:
+                self._enqueue_window(key, window, Priority.AHEAD)
 
     def insert(self, key: str, data: bytes | memoryview) -> None:
         """Keep a whole value that was just stored; failing to is no error."""
-        if len(data) > VALUE_MAX_BYTES:
-            return
-        try:
-            file = self._directory.open(key)
-            file.note_total(len(data))
-            file.write(0, data)
-            file.set_present(*block_span(0, len(data)))
-        except OSError as exc:
-            self._not_written(exc)
-        self._filled(len(data))
+        self._values.insert(key, data)
 
     def forget(self, key: str, offset: int, length: int) -> None:
         """A range on disk is wrong: the next read fetches it."""
         first, end = block_span(offset, length)
         with self._lock:
-            file = self._directory.find(key)
-            try:
-                if file is not None:
-                    file.forget(first, end)
-            except OSError:
-                self._directory.remove(key)
-            for fetch in tuple(self._under_way.get(key, ())):
-                came_end = fetch.first * BLOCK_BYTES + fetch.received_bytes
-                if fetch.first < end and first < fetch.end and offset < came_end:
-                    # Still coming, and what came of it may be what is wrong: nobody joins it.
-                    fetch.is_kept = False
-                    self._no_more_under_way(fetch)
+            self._values.forget(key, first, end)
+            # Still coming, and what came of it may be what is wrong: nobody joins it.
+            wrong = [
+                fetch
+                for fetch in self._under_way.get(key, ())
+                if fetch.first < end
+                and first < fetch.end
+                and offset < fetch.first * BLOCK_BYTES + fetch.received_bytes
+            ]
+            for fetch in wrong:
+                fetch.is_kept = False
+        for fetch in wrong:
+            with fetch.writing:
+                pass  # it writes no more: nothing of it comes over what is fetched anew
+            with self._lock:
+                self._no_more_under_way(fetch)
 
     def holds(self, key: str, offset: int, length: int) -> bool:
         """Tell whether a range is on disk."""
-        file = self._directory.find(key)
-        try:
-            return file is not None and file.holds(offset, length)
-        except OSError:
-            return False
+        return self._values.holds(key, offset, length)
 
     def total_bytes(self, key: str) -> int:
         """Return the length of a value of which something is here; 0: not known."""
-        file = self._directory.find(key)
-        return 0 if file is None else file.total_bytes
+        return self._values.total_bytes(key)
 
     def remove(self, key: str) -> None:
         """Let go of a value that is no more."""
-        self._directory.remove(key)
+        self._values.remove(key)
+
+    @property
+    def uncached(self) -> int:
+        """Times that something could not be kept on disk."""
+        return self._values.uncached
 
     def queue_document(self) -> dict[str, int]:
         """Return how much is waiting and under way."""
@@ -257,24 +239,23 @@ class Fetcher:
     ) -> list[Fetch]:
         """Return the fetches that bring what is missing; begin those that are new."""
         with self._lock:
-            # Found under the lock: what is no more under way is on disk.
-            file = self._directory.find(key)
             needed = [
                 fetch
                 for fetch in self._under_way.get(key, ())
-                if fetch.first < end and first < fetch.end
+                if fetch.is_kept and fetch.first < end and first < fetch.end
             ]
             for fetch in needed:
                 self._promote(fetch, priority)
-            runs = self._runs(key, file, first, end)
+            # Looked at under the lock: what is no more under way is on disk.
+            runs = self._runs(key, first, end)
             if not runs:
                 self.counts.joined += bool(needed) and priority is Priority.DEMAND
                 return needed
-            if not reads_ahead or priority is not Priority.DEMAND or self._is_disk_bad:
+            if not reads_ahead or priority is not Priority.DEMAND or self._values.is_disk_bad:
                 return needed + self._enqueue(key, runs, priority, None)
             window = self._ahead.miss(key, runs[0][0], runs[-1][1])
-            stop = max(end, self._clipped(file, end, window.end))
-            around = self._runs(key, file, min(first, window.first), stop)
+            stop = max(end, self._clipped(key, end, window.end))
+            around = self._runs(key, min(first, window.first), stop)
             mark = window.place_mark(around, first, end)
             requests = [request for run in around for request in _requests_of(run)]
             wanted = [one for one in requests if one[0] < end and first < one[1]]
@@ -283,10 +264,8 @@ class Fetcher:
             self._enqueue(key, others, Priority.AHEAD, mark)
             return needed + made
 
-    def _enqueue_window(
-        self, key: str, file: BlockFile | None, window: Window, priority: Priority
-    ) -> None:
-        runs = self._runs(key, file, window.first, self._clipped(file, window.first, window.end))
+    def _enqueue_window(self, key: str, window: Window, priority: Priority) -> None:
+        runs = self._runs(key, window.first, self._clipped(key, window.first, window.end))
         edge = window.first if window.stream.is_forward else window.end
         mark = window.place_mark(runs, edge, edge)
         self._enqueue(key, runs, priority, mark)
@@ -314,16 +293,11 @@ class Fetcher:
             self._idle_threads += 1
         return made
 
-    def _runs(
-        self, key: str, file: BlockFile | None, first: int, end: int
-    ) -> list[tuple[int, int]]:
+    def _runs(self, key: str, first: int, end: int) -> list[tuple[int, int]]:
         """Return the runs of blocks that are neither on disk nor under way."""
         if first >= end:
             return []
-        try:
-            runs = [(first, end)] if file is None else file.missing_runs(first, end)
-        except OSError:
-            runs = [(first, end)]
+        runs = self._values.missing_runs(key, first, end)
         for fetch in self._under_way.get(key, ()):
             runs = [part for run in runs for part in _without(run, (fetch.first, fetch.end))]
         return runs
@@ -337,9 +311,9 @@ class Fetcher:
             elif priority is Priority.DEMAND:
                 self._quiet.notify_all()
 
-    def _clipped(self, file: BlockFile | None, needed_end: int, end: int) -> int:
+    def _clipped(self, key: str, needed_end: int, end: int) -> int:
         """Return where a window ends: with the value, or while nobody knows, with the request."""
-        total_bytes = 0 if file is None else file.total_bytes
+        total_bytes = self._values.total_bytes(key)
         if total_bytes:
             return min(end, block_span(0, total_bytes)[1])
         return min(end, request_end(max(needed_end - 1, 0)))
@@ -421,15 +395,15 @@ class Fetcher:
         answer = self._source.open_range(
             fetch.key, offset=start, length=fetch.end * BLOCK_BYTES - start
         )
-        file = self._open(fetch.key, answer.total_bytes)
+        file = self._values.open(fetch.key, answer.total_bytes)
         expected = max(0, min(fetch.end * BLOCK_BYTES, answer.total_bytes) - start)
         present = fetch.first
         with self._lock:
             self.counts.ranges += 1
         try:
             for piece in answer.pieces:
-                if file is not None and not self._write(file, start + fetch.received_bytes, piece):
-                    file = None
+                if file is not None and not self._written(fetch, file, piece):
+                    file = None  # a full disk: it is handed out from memory all the same
                 received = fetch.received_bytes + len(piece)
                 is_last = received >= expected
                 complete = fetch.end if is_last else (start + received) // BLOCK_BYTES
@@ -438,7 +412,7 @@ class Fetcher:
                         raise _too_late(fetch.key)
                     # Under the lock: a block that is forgotten now must not be there in a moment.
                     if file is not None and fetch.is_kept and complete > present:
-                        if not self._set_present(file, present, complete, fetch.mark):
+                        if not self._values.set_present(file, present, complete, fetch.mark):
                             file = None
                         present = complete
                     fetch.pieces.append(piece)
@@ -454,7 +428,13 @@ class Fetcher:
                             self._paused -= 1
         finally:
             answer.pieces.close()
-            self._filled(fetch.received_bytes)
+            self._values.filled(fetch.received_bytes)
+
+    def _written(self, fetch: Fetch, file: BlockFile, piece: bytes) -> bool:
+        with fetch.writing:
+            if not fetch.is_kept:
+                return False
+            return self._values.write(file, fetch.first * BLOCK_BYTES + fetch.received_bytes, piece)
 
     def _assembled(self, key: str, fetches: list[Fetch], offset: int, length: int) -> bytes | None:
         """Return a range out of what came and what was there, for when the disk could not take it.
@@ -481,44 +461,6 @@ class Fetcher:
                 return None
             parts.append(there)
         return b"".join(parts)
-
-    def _open(self, key: str, total_bytes: int) -> BlockFile | None:
-        if total_bytes > VALUE_MAX_BYTES:
-            return None
-        try:
-            file = self._directory.open(key)
-            file.note_total(total_bytes)
-        except OSError as exc:
-            self._not_written(exc)
-            return None
-        return file
-
-    def _write(self, file: BlockFile, offset: int, piece: bytes) -> bool:
-        try:
-            file.write(offset, piece)
-        except OSError as exc:
-            # A full disk: what was asked for is handed out from memory all the same.
-            self._not_written(exc)
-            return False
-        return True
-
-    def _set_present(self, file: BlockFile, first: int, end: int, mark: int | None) -> bool:
-        try:
-            file.set_present(first, end, marked_block=mark)
-        except OSError as exc:
-            self._not_written(exc)
-            return False
-        self._is_disk_bad = False
-        return True
-
-    def _not_written(self, exc: OSError) -> None:
-        self._is_disk_bad = True
-        self.counts.uncached += 1
-        log.debug("cache.not_written", extra={"errno": exc.errno})
-
-    def _filled(self, size_bytes: int) -> None:
-        if self._evictor is not None:
-            self._evictor.note(size_bytes)
 
 
 def _requests_of(run: tuple[int, int]) -> Iterator[tuple[int, int]]:

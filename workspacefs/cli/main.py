@@ -66,6 +66,9 @@ _PIPE_CLOSED: Final = 141
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command with this process's environment; return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if region := os.environ.get("AWS_REGION"):
+        # boto3 1.44, in this process, looks at the other one only.
+        os.environ.setdefault("AWS_DEFAULT_REGION", region)
     # Names in a workspace are any bytes; what is no UTF-8 leaves as it came.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

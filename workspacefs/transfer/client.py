@@ -6,43 +6,28 @@ again. A conditional write that got no answer is "store.unclear": whoever made i
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
-import socket
 import threading
-import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 from workspacefs.backend.contract import STORE_UNCLEAR, KeyInfo, Version
 from workspacefs.backend.disk import write_all
 from workspacefs.cache.directory import CacheDirectory
-from workspacefs.errors import (
-    BusyError,
-    IntegrityError,
-    KeyAbsentError,
-    UnavailableError,
-    WorkspaceError,
-)
-from workspacefs.protocol.failures import error_from_document
-from workspacefs.transfer.wire import Message, Wire
+from workspacefs.errors import BusyError, UnavailableError, WorkspaceError
+from workspacefs.transfer.connections import Connect, Connections, unreached
+from workspacefs.transfer.wire import SEALS, Message
 
 log = logging.getLogger(__name__)
-
-Connect: TypeAlias = Callable[[], socket.socket]
-"""Returns a connection to a living transfer process, starting one if need be; may block for a
-few seconds. Raises UnavailableError."""
 
 WAIT_S: Final = 60.0
 _GRACE_S: Final = 15.0
 """How much longer than its own limit a transfer process may take to answer."""
 _WRITE_SILENCE_S: Final = 900.0
-_HINT_TIMEOUT_S: Final = 1.0
-_IDLE_MAX: Final = 8
-_HINTS_MAX: Final = 1024
 _TRIES: Final = 3
 _PAGE_KEYS: Final = 1000
 
@@ -56,7 +41,6 @@ class ClientCounts:
     far: int = 0
     """Ranges that the transfer process was asked for."""
     far_bytes: int = 0
-    lost_connections: int = 0
 
 
 class TransferBackend:
@@ -89,17 +73,10 @@ class TransferBackend:
         self.counts = ClientCounts()
         self.on_far: Callable[[str, int, int], None] = _nothing
         """Hears of each range that was not on disk, before it is asked for."""
-        self._connect = connect
+        self._connections = Connections(connect)
         self._directory = directory
         self._prefix = prefix
-        self._idle: list[Wire] = []
         self._lock = threading.Lock()
-        self._hints: deque[Mapping[str, object]] = deque()
-        self._has_hints = threading.Event()
-        self._hint_thread: threading.Thread | None = None
-        self._is_closed = False
-        self._generation = 0
-        """Of connections; those of an earlier one are not used again."""
         self._early: dict[str, Future[Message]] = {}
 
     # -- opening in one round trip -------------------------------------------------------------
@@ -119,7 +96,9 @@ class TransferBackend:
         threads = ThreadPoolExecutor(len(keys), thread_name_prefix="early")
 
         def read(key: str) -> Message:
-            answer = self._ask("get_versioned", {"key": key}, silence_s=self.wait_s + _GRACE_S)
+            answer = self._connections.ask(
+                "get_versioned", {"key": key}, silence_s=self.wait_s + _GRACE_S
+            )
             if on_value is not None:
                 try:
                     on_value(key, answer.payload)
@@ -153,7 +132,7 @@ class TransferBackend:
             "wait_s": self.wait_s,
             "reads_ahead": self._reads_ahead,
         }
-        answer = self._ask("get", args, silence_s=self.wait_s + _GRACE_S)
+        answer = self._connections.ask("get", args, silence_s=self.wait_s + _GRACE_S)
         with self._lock:
             self.counts.far += 1
             self.counts.far_bytes += len(answer.payload)
@@ -165,12 +144,14 @@ class TransferBackend:
         if early is not None:
             answer = early.result()
         else:
-            answer = self._ask("get_versioned", {"key": key}, silence_s=self.wait_s + _GRACE_S)
+            answer = self._connections.ask(
+                "get_versioned", {"key": key}, silence_s=self.wait_s + _GRACE_S
+            )
         return answer.payload, Version(str(answer.header["version"]))
 
     def size_bytes(self, key: str) -> int:
         """Return the length of a value. See Backend.size_bytes."""
-        answer = self._ask("size", {"key": key}, silence_s=self.wait_s + _GRACE_S)
+        answer = self._connections.ask("size", {"key": key}, silence_s=self.wait_s + _GRACE_S)
         return int(str(answer.header["size"]))
 
     def put(self, key: str, parts: Sequence[bytes | memoryview]) -> None:
@@ -185,7 +166,7 @@ class TransferBackend:
     def _put(self, key: str, size_bytes: int, fd: int) -> None:
         for attempt in range(_TRIES):
             try:
-                self._ask_once("put", {"key": key}, fd=fd, silence_s=_WRITE_SILENCE_S)
+                self._connections.ask_once("put", {"key": key}, fd=fd, silence_s=_WRITE_SILENCE_S)
             except ConnectionError as exc:
                 problem = exc
                 log.warning("transfer.connection_lost", extra={"op": "put"})
@@ -195,7 +176,7 @@ class TransferBackend:
                 if attempt == 0 or self.size_bytes(key) != size_bytes:
                     raise
             return
-        raise _unreached() from problem
+        raise unreached() from problem
 
     def put_if_absent(self, key: str, data: bytes) -> Version | None:
         """Store unless a value is there. See Backend.put_if_absent."""
@@ -207,7 +188,7 @@ class TransferBackend:
 
     def _swap(self, op: str, args: Mapping[str, object], data: bytes) -> Version | None:
         try:
-            answer = self._ask_once(op, args, payload=data, silence_s=_WRITE_SILENCE_S)
+            answer = self._connections.ask_once(op, args, payload=data, silence_s=_WRITE_SILENCE_S)
         except ConnectionError as exc:
             raise _unclear(str(args["key"])) from exc
         version = answer.header.get("version")
@@ -217,7 +198,7 @@ class TransferBackend:
         """Yield keys in ascending order, page by page. See Backend.iter_keys."""
         while True:
             args = {"prefix": prefix, "start_after": start_after, "limit": _PAGE_KEYS}
-            answer = self._ask("list", args, silence_s=_WRITE_SILENCE_S)
+            answer = self._connections.ask("list", args, silence_s=_WRITE_SILENCE_S)
             keys = answer.header["keys"]
             assert isinstance(keys, list)
             for key, size_bytes in keys:
@@ -228,13 +209,15 @@ class TransferBackend:
 
     def delete(self, key: str) -> None:
         """Remove a value if it is there. See Backend.delete."""
-        self._ask("delete", {"key": key}, silence_s=_WRITE_SILENCE_S)
+        self._connections.ask("delete", {"key": key}, silence_s=_WRITE_SILENCE_S)
 
     def delete_if_version(self, key: str, version: Version) -> bool:
         """Remove just the value of that token. See Backend.delete_if_version."""
         try:
             args = {"key": key, "version": version}
-            answer = self._ask_once("delete_if_version", args, silence_s=_WRITE_SILENCE_S)
+            answer = self._connections.ask_once(
+                "delete_if_version", args, silence_s=_WRITE_SILENCE_S
+            )
         except ConnectionError as exc:
             raise _unclear(key) from exc
         return bool(answer.header["done"])
@@ -247,7 +230,9 @@ class TransferBackend:
         """Fetch a range anew when it is asked for next. See Backend.forget_local."""
         if self.is_near(key, offset=offset, length=length):
             log.warning("cache.wrong_bytes", extra={"key": key, "offset": offset})
-        self._ask("forget", {"key": key, "offset": offset, "length": length}, silence_s=_GRACE_S)
+        self._connections.ask(
+            "forget", {"key": key, "offset": offset, "length": length}, silence_s=_GRACE_S
+        )
         # What we have open may have been deleted: then nobody but us has those bytes.
         self._directory.drop(key)
 
@@ -279,46 +264,8 @@ class TransferBackend:
     # -- what only a transfer process can do ---------------------------------------------------
 
     def hint(self, op: str, args: Mapping[str, object]) -> None:
-        """Tell the transfer process something that needs no answer; lost when it is away.
-
-        Never blocks: event loops call it.
-        """
-        with self._lock:
-            if len(self._hints) >= _HINTS_MAX:
-                return
-            self._hints.append({"op": op, "quiet": True, **args})
-            if self._hint_thread is None:
-                self._hint_thread = threading.Thread(
-                    target=self._send_hints, name="hints", daemon=True
-                )
-                self._hint_thread.start()
-        self._has_hints.set()
-
-    def _send_hints(self) -> None:
-        wire: Wire | None = None
-        generation = self._generation
-        while not self._is_closed:
-            self._has_hints.wait()
-            self._has_hints.clear()
-            while self._hints:
-                hint = self._hints.popleft()
-                try:
-                    if wire is not None and generation != self._generation:
-                        wire.close()
-                        wire = None
-                    if wire is None or wire.is_ended():
-                        generation = self._generation
-                        wire = Wire(self._connect())
-                    wire.connection.settimeout(_GRACE_S)
-                    wire.send(hint)
-                except (OSError, WorkspaceError) as exc:
-                    log.debug("transfer.hint_lost", extra={"reason": str(exc)})
-                    if wire is not None:
-                        wire.close()
-                    wire = None
-                    self._hints.clear()
-        if wire is not None:
-            wire.close()
+        """Tell the transfer process something that needs no answer; never blocks."""
+        self._connections.hint(op, args)
 
     def prefetch(self, ranges: Sequence[tuple[str, int, int]], *, is_ahead: bool = False) -> None:
         """Have ranges (key, offset, length) fetched when nothing else is to be done.
@@ -332,115 +279,28 @@ class TransferBackend:
             self.hint("prefetch", {"ranges": page, "is_ahead": is_ahead})
 
     def document(self, op: str, args: Mapping[str, object] | None = None) -> dict[str, object]:
-        """Return what the transfer process tells of itself: "stats" or "health"."""
-        return dict(self._ask(op, args or {}, silence_s=_GRACE_S).header)
+        """Return what the transfer process tells of itself, such as "figures"."""
+        return dict(self._connections.ask(op, args or {}, silence_s=_GRACE_S).header)
+
+    @property
+    def lost_connections(self) -> int:
+        """Connections to the transfer process that ended while they were used."""
+        return self._connections.lost
 
     def reconnect(self) -> None:
         """Use new connections from now on; what is under way ends on the old ones."""
-        with self._lock:
-            self._generation += 1
-        self._drop_idle()
+        self._connections.reconnect()
 
     def close(self) -> None:
         """Hang up everywhere."""
-        self._is_closed = True
-        self._has_hints.set()
-        self._drop_idle()
-
-    # -- asking --------------------------------------------------------------------------------
-
-    def _ask(self, op: str, args: Mapping[str, object], *, silence_s: float) -> Message:
-        """Ask what may be asked twice."""
-        deadline = time.monotonic() + silence_s
-        while True:
-            try:
-                return self._ask_once(op, args, silence_s=silence_s)
-            except ConnectionError as exc:
-                if time.monotonic() >= deadline:
-                    raise _unreached() from exc
-                time.sleep(0.05)
-
-    def _ask_once(
-        self,
-        op: str,
-        args: Mapping[str, object],
-        *,
-        payload: bytes = b"",
-        fd: int | None = None,
-        silence_s: float,
-    ) -> Message:
-        """Ask, and return the answer.
-
-        Raises:
-            ConnectionError: There was none: the transfer process is gone.
-        """
-        generation = self._generation
-        wire = self._take()
-        try:
-            wire.connection.settimeout(silence_s)
-            wire.send({"op": op, **args}, payload, fd=fd)
-            answer = wire.receive()
-        except BaseException as exc:
-            self._lost(wire)
-            if isinstance(exc, TimeoutError):
-                raise UnavailableError(
-                    "the transfer process does not answer", kind="transfer.silent"
-                ) from exc
-            if isinstance(exc, OSError):
-                raise ConnectionResetError(str(exc)) from exc
-            raise
-        if answer is None:
-            self._lost(wire)
-            raise ConnectionResetError("the transfer process went away")
-        self._give_back(wire, generation)
-        return _checked(answer)
-
-    def _take(self) -> Wire:
-        while True:
-            with self._lock:
-                wire = self._idle.pop() if self._idle else None
-            if wire is None:
-                return Wire(self._connect())
-            # Looked at first: a conditional write must not get lost with a process long gone.
-            if not wire.is_ended():
-                return wire
-            self._lost(wire)
-
-    def _lost(self, wire: Wire) -> None:
-        wire.close()
-        with self._lock:
-            self.counts.lost_connections += 1
-        self._drop_idle()  # they lead to the same process
-
-    def _drop_idle(self) -> None:
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for wire in idle:
-            wire.close()
-
-    def _give_back(self, wire: Wire, generation: int) -> None:
-        with self._lock:
-            if generation == self._generation and len(self._idle) < _IDLE_MAX:
-                self._idle.append(wire)
-                return
-        wire.close()
-
-
-def _checked(answer: Message) -> Message:
-    absent, error = answer.header.get("absent"), answer.header.get("error")
-    if isinstance(absent, str):
-        raise KeyAbsentError(absent)
-    if isinstance(error, dict):
-        raise error_from_document(error)
-    if "ok" not in answer.header:
-        raise IntegrityError("the transfer process does not make sense", kind="protocol.malformed")
-    return answer
+        self._connections.close()
 
 
 def _memfd_of(parts: Sequence[bytes | memoryview]) -> int:
-    fd = os.memfd_create("workspacefs-value", os.MFD_CLOEXEC)
+    fd = os.memfd_create("workspacefs-value", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         write_all(fd, parts)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
     except BaseException:
         os.close(fd)
         raise
@@ -452,13 +312,6 @@ def _unclear(key: str) -> UnavailableError:
         f"the transfer process went away while {key} was changed; whether it was is not known",
         kind=STORE_UNCLEAR,
         key=key,
-    )
-
-
-def _unreached() -> UnavailableError:
-    return UnavailableError(
-        "the transfer process ends again and again; see the log of the daemons",
-        kind="transfer.gone",
     )
 
 

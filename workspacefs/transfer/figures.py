@@ -41,7 +41,7 @@ def figures_of(
         "pid": os.getpid(),
         "store": store.health.document(),
         "requests": store.stats.document(),
-        "fetches": dataclasses.asdict(fetcher.counts),
+        "fetches": {**dataclasses.asdict(fetcher.counts), "uncached": fetcher.uncached},
         "queue": fetcher.queue_document(),
         "cache": {
             "directory": str(evictor.root),

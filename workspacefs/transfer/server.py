@@ -5,6 +5,7 @@ This module must not know S3: it serves whatever backend it is given.
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import logging
 import mmap
@@ -22,7 +23,7 @@ from workspacefs.cache.fetch_queue import Priority
 from workspacefs.errors import KeyAbsentError, UsageError, WorkspaceError
 from workspacefs.protocol.failures import error_document
 from workspacefs.protocol.sockets import peer_refusal
-from workspacefs.transfer.wire import Message, Wire
+from workspacefs.transfer.wire import SEALS, Message, Wire
 
 log = logging.getLogger(__name__)
 
@@ -217,8 +218,8 @@ class TransferServer:
         return self._store.get(key, offset=offset, length=length)
 
     def _put(self, key: str, fd: int | None) -> None:
-        if fd is None:
-            raise UsageError("a put needs a descriptor", kind="args.invalid")
+        if fd is None or not _is_sealed(fd):
+            raise UsageError("a put needs a descriptor of a sealed memfd", kind="args.invalid")
         size_bytes = os.fstat(fd).st_size
         with self._uploads:  # each holds parts of its value in memory
             if size_bytes == 0:
@@ -247,6 +248,13 @@ class TransferServer:
 
 
 _OK: Final[Mapping[str, object]] = {"ok": True}
+
+
+def _is_sealed(fd: int) -> bool:
+    try:
+        return fcntl.fcntl(fd, fcntl.F_GET_SEALS) & SEALS == SEALS
+    except OSError:
+        return False
 
 
 def _text(header: Mapping[str, object], name: str) -> str:

@@ -11,6 +11,7 @@ in a memfd, which so need not be copied through the socket. Source: unix(7), mem
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import socket
@@ -24,6 +25,9 @@ from workspacefs.errors import UsageError
 
 HEADER_MAX_BYTES: Final = 4 << 20
 PAYLOAD_MAX_BYTES: Final = 128 << 20
+SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+"""What a value in a memfd must have: it is mapped, and one that is cut short would be a SIGBUS.
+Source: fcntl(2), file sealing."""
 _LENGTHS: Final = struct.Struct("<IQ")
 
 

@@ -13,6 +13,7 @@ from workspacefs.cli.progress import Bar
 from workspacefs.cli.stores import open_store
 from workspacefs.client.locate import path_inside, session_of
 from workspacefs.errors import UsageError
+from workspacefs.objects.commits import Commit
 from workspacefs.workspace.prefetch import prefetch_paths
 from workspacefs.workspace.workspace import Workspace
 
@@ -27,6 +28,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "paths", metavar="PATH", nargs="+", help="files and directories inside one mount"
     )
     add_progress_flag(parser)
+
+
+def _commit_of(workspace: Workspace, session: str, base: str) -> Commit:
+    # By name first: an id alone is looked for in the history of everything.
+    if not session.startswith("@"):
+        ref, commit = workspace.resolve(session)
+        if ref.id.hex() == base:
+            return commit
+    return workspace.resolve(base)[1]
 
 
 def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
@@ -45,7 +55,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         context.out.line("everything is on this machine already")
         return {"files": 0, "size_bytes": 0, "fetched_bytes": 0}
     workspace = Workspace.open(store)
-    _, commit = workspace.resolve(str(base))
+    commit = _commit_of(workspace, address.session, str(base))
     began = time.monotonic()
     names = [os.fsencode(path_inside(path, address.mountpoint)) for path in options.paths]
     with Bar("prefetch", unit="MB", is_shown=options.progress) as bar:
