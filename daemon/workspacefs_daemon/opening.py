@@ -49,7 +49,13 @@ def open_mounted(spec: SessionSpec, environ: Mapping[str, str]) -> Mounted:
     """
     if not spec.is_far:
         workspace = Workspace.open(spec.store_url, cache_bytes=_CACHE_BYTES)
-        return _open_view(spec, workspace, None) if spec.read_only else _open(spec, workspace, None)
+        near = _open_view(spec, workspace, None) if spec.read_only else _open(spec, workspace, None)
+        top = near.base_root.subtree.root
+        if top is not None:
+            # In memory from now on, so that whatever happens to the store, new files can be made
+            # at the top. Is it damaged, that is told when it is looked at.
+            workspace.store.near_node(top)
+        return near
     far = FarStore(spec, environ)
     if spec.read_only:
         far.begin(None)
