@@ -3,7 +3,7 @@
 Values are read in order again and again by programs that go through a tree (data lies in path
 order), forwards by some and backwards by others (a walk with a stack takes the last directory
 first), and at random by those that pick files. A window opens at each miss, doubles while reading
-goes on at one of its ends, and begins smaller when windows turn out to have been of no use.
+goes on at one of its ends; the next one begins smaller while reading goes on nowhere.
 
 Only misses and marks are seen here: bytes that are at hand are read without asking anyone. A mark
 on a block of a window tells when reading gets there, as the kernel's page cache does
@@ -39,8 +39,6 @@ class _Stream:
     window_blocks: int
     mark: int | None = None
     is_forward: bool = True
-    was_used: bool = False
-    """Whether reading got to what was fetched ahead."""
 
     def distance(self, first: int, end: int) -> int:
         """Return how far blocks lie from the last window; 0: in it or beside it."""
@@ -84,8 +82,7 @@ class ReadAhead:
         streams = self._streams.setdefault(key, [])
         self._streams.move_to_end(key)
         if len(self._streams) > _STREAMS_MAX:
-            for old in self._streams.popitem(last=False)[1]:
-                self._judge(old)
+            self._streams.popitem(last=False)
         stream: _Stream | None
         stream = min(streams, key=lambda one: one.distance(first, end), default=None)
         if stream is None or stream.distance(first, end) > stream.window_blocks:
@@ -106,7 +103,7 @@ class ReadAhead:
 
     def _begin(self, streams: list[_Stream], first: int, end: int) -> Window:
         if len(streams) >= _STREAMS_EACH:
-            self._judge(streams.pop(0))
+            streams.pop(0)
         if self._start_blocks < REQUEST_BLOCKS:
             low, high = first, max(end, first + self._start_blocks)
         else:
@@ -114,10 +111,11 @@ class ReadAhead:
             low, high = _request_begin(first), request_end(end - 1)
         stream = _Stream(low, high, first, self._start_blocks)
         streams.append(stream)
+        # Until reading goes on there, it may be one that picks files: the next begins smaller.
+        self._start_blocks = max(self._start_blocks // 2, WINDOW_MIN_BLOCKS)
         return Window(low, high, stream)
 
     def _go_on(self, stream: _Stream, first: int, end: int) -> Window:
-        stream.was_used = True
         stream.window_blocks = min(2 * stream.window_blocks, WINDOW_MAX_BLOCKS)
         # A new value begins where the last one has got to: a walk goes from pack to pack.
         self._start_blocks = min(max(self._start_blocks, stream.window_blocks), REQUEST_BLOCKS)
@@ -131,10 +129,6 @@ class ReadAhead:
             low = _request_begin(low) if is_wide else low
         stream.low, stream.high = low, high
         return Window(low, high, stream)
-
-    def _judge(self, stream: _Stream) -> None:
-        if not stream.was_used:
-            self._start_blocks = max(self._start_blocks // 2, WINDOW_MIN_BLOCKS)
 
 
 def request_end(block: int) -> int:
