@@ -130,7 +130,11 @@ class Relay:
         self._ends.clear()
 
     def _pass_on(self, client: Wire) -> None:
-        server = Wire(self._connect())
+        try:
+            server = Wire(self._connect())
+        except OSError:
+            client.close()  # the server has ended meanwhile: so it looks to the client
+            return
         try:
             while (message := client.receive()) is not None:
                 if not self._pass(client, server, message):
