@@ -34,9 +34,8 @@ log = logging.getLogger(__name__)
 
 _METADATA_FILES_MAX: Final = 1_200_000
 """Trees with more names than this are not fetched whole: names come as they are looked for."""
-
-
 _READ_ON_BYTES: Final = 24 << 20
+"""How much of a file that is read in order is on its way ahead of the reader."""
 _FILES_READ_MAX: Final = 64
 
 

@@ -6,8 +6,9 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import pyfuse3
@@ -85,12 +86,12 @@ async def _serve(mounted: Mounted, ready: Callable[[Mapping[str, object]], None]
                 nursery.start_soon(_unmount_on_signal, spec.mountpoint, mounted)
                 nursery.start_soon(_announce, mounted, socket_path, ready)
                 if metrics is not None:
-                    nursery.start_soon(serve_metrics, metrics, ops.stats)
+                    nursery.start_soon(beside, partial(serve_metrics, metrics, ops.stats))
                 if mounted.far is not None:
-                    nursery.start_soon(read_ahead, mounted.far, mounted)
-                    nursery.start_soon(keep_file_ids, mounted)
+                    nursery.start_soon(beside, partial(read_ahead, mounted.far, mounted))
+                    nursery.start_soon(beside, partial(keep_file_ids, mounted))
                 if mounted.early is not None:
-                    nursery.start_soon(upload_early, mounted.early, mounted)
+                    nursery.start_soon(beside, partial(upload_early, mounted.early, mounted))
                 await serve(operations, mounted.blocking)
             finally:
                 pyfuse3.close(unmount=True)
@@ -98,6 +99,14 @@ async def _serve(mounted: Mounted, ready: Callable[[Mapping[str, object]], None]
     finally:
         with trio.CancelScope(shield=True):
             await mounted.close()
+
+
+async def beside(task: Callable[[], Awaitable[None]]) -> None:
+    """Run something that the mount can do without: when it fails, the files stay."""
+    try:
+        await task()
+    except Exception:  # a task root: its end must not be the mount's
+        log.exception("session.task_failed")
 
 
 async def _announce(
