@@ -59,9 +59,6 @@ class PrivateLogFile(WatchedFileHandler):
         return open(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
 
-_TALKATIVE: Final = ("boto3", "botocore", "s3transfer", "urllib3")
-
-
 def install_log_file(path: str, *, role: str, level: int = logging.INFO) -> None:
     """Send everything that this process logs to `path`; replaces handlers installed before.
 
@@ -76,9 +73,6 @@ def install_log_file(path: str, *, role: str, level: int = logging.INFO) -> None
         old.close()
     root.addHandler(handler)
     root.setLevel(level)
-    # At debug level these write down whole requests, and with them how they were signed.
-    for foreign in _TALKATIVE:
-        logging.getLogger(foreign).setLevel(logging.WARNING)
 
 
 def set_aside_if_long(path: str, *, limit_bytes: int = ROTATE_BYTES) -> None:

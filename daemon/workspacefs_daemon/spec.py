@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from workspacefs.backend.s3_url import is_s3_url
 from workspacefs.errors import UsageError
 
 
@@ -52,7 +53,7 @@ class SessionSpec:
     @property
     def is_far(self) -> bool:
         """Whether the store is reached through a transfer process."""
-        return self.store_url.startswith("s3:")
+        return is_s3_url(self.store_url)
 
 
 PREFETCH_MODES: Final = ("none", "metadata", "adaptive")

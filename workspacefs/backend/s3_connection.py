@@ -52,8 +52,9 @@ if TYPE_CHECKING:  # stubs, which only checks need
 log = logging.getLogger(__name__)
 
 for _name in ("boto3", "botocore", "urllib3"):
-    # Their DEBUG lines hold session tokens and signatures, and cost more than a request does.
-    logging.getLogger(_name).setLevel(logging.INFO)
+    # Their DEBUG lines hold session tokens and signatures, and cost more than a request does; those
+    # of INFO say again what our own errors say.
+    logging.getLogger(_name).setLevel(logging.WARNING)
 
 _T = TypeVar("_T")
 

@@ -62,6 +62,22 @@ class Fetch:
         )
 
 
+@dataclass(slots=True)
+class FetchCounts:
+    """What the fetcher did so far."""
+
+    hits: int = 0
+    misses: int = 0
+    joined: int = 0
+    """Misses of these that found their range under way for someone else."""
+    ranges: int = 0
+    demand_bytes: int = 0
+    ahead_bytes: int = 0
+    """Fetched without being asked for; counted when they come."""
+    dropped: int = 0
+    """Ranges ahead that were given up because the queue was full."""
+
+
 class FetchQueue:
     """Ranges that nobody has begun to fetch."""
 

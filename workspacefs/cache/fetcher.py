@@ -3,6 +3,9 @@
 A value is fetched in ranges of whole blocks, at most REQUEST_BLOCKS each, by a few threads. Who
 waits for a range goes on as soon as its own bytes have come, not when the range is complete.
 
+All of it is guarded by one lock, which is why it is one module, and a long one; what is on disk is
+asked of values.py, what is queued of fetch_queue.py, how far to go of read_ahead.py.
+
 Memory: at most `threads` ranges are under way, each held until it is done (64 MiB in all), plus
 what is handed to those who asked.
 """
@@ -14,15 +17,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 
 from workspacefs.backend.contract import STORE_DENIED, RangeSource
 from workspacefs.cache.block_file import BLOCK_BYTES, BlockFile, block_span
 from workspacefs.cache.directory import CacheDirectory
 from workspacefs.cache.evictor import Evictor
-from workspacefs.cache.fetch_queue import Fetch, FetchQueue, Priority
-from workspacefs.cache.read_ahead import ReadAhead, Window, request_end
+from workspacefs.cache.fetch_queue import Fetch, FetchCounts, FetchQueue, Priority
+from workspacefs.cache.read_ahead import ReadAhead, Window, request_end, requests_of, without
 from workspacefs.cache.values import CachedValues
 from workspacefs.errors import IntegrityError, KeyAbsentError, UnavailableError, WorkspaceError
 
@@ -35,22 +37,6 @@ _PAUSES_S: Final = (0.0, 0.05, 0.2, 0.5, 1.0)
 """Before a range is asked for again; the source has retried by itself."""
 _PAUSE_S: Final = 1.0
 """Longest time that a prefetch under way holds still for demand."""
-
-
-@dataclass(slots=True)
-class FetchCounts:
-    """What the fetcher did so far."""
-
-    hits: int = 0
-    misses: int = 0
-    joined: int = 0
-    """Misses of these that found their range under way for someone else."""
-    ranges: int = 0
-    demand_bytes: int = 0
-    ahead_bytes: int = 0
-    """Fetched without being asked for; counted when they come."""
-    dropped: int = 0
-    """Ranges ahead that were given up because the queue was full."""
 
 
 class Fetcher:
@@ -257,7 +243,7 @@ class Fetcher:
             stop = max(end, self._clipped(key, end, window.end))
             around = self._runs(key, min(first, window.first), stop)
             mark = window.place_mark(around, first, end)
-            requests = [request for run in around for request in _requests_of(run)]
+            requests = [request for run in around for request in requests_of(run)]
             wanted = [one for one in requests if one[0] < end and first < one[1]]
             others = [one for one in requests if not (one[0] < end and first < one[1])]
             made = self._enqueue(key, wanted, priority, mark)
@@ -274,7 +260,7 @@ class Fetcher:
         self, key: str, runs: list[tuple[int, int]], priority: Priority, mark: int | None
     ) -> list[Fetch]:
         made: list[Fetch] = []
-        for first, end in (request for run in runs for request in _requests_of(run)):
+        for first, end in (request for run in runs for request in requests_of(run)):
             if priority is not Priority.DEMAND and len(self._queue) >= _QUEUE_MAX:
                 self.counts.dropped += 1
                 break
@@ -299,7 +285,7 @@ class Fetcher:
             return []
         runs = self._values.missing_runs(key, first, end)
         for fetch in self._under_way.get(key, ()):
-            runs = [part for run in runs for part in _without(run, (fetch.first, fetch.end))]
+            runs = [part for run in runs for part in without(run, (fetch.first, fetch.end))]
         return runs
 
     def _promote(self, fetch: Fetch, priority: Priority) -> None:
@@ -461,20 +447,6 @@ class Fetcher:
                 return None
             parts.append(there)
         return b"".join(parts)
-
-
-def _requests_of(run: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """Yield the requests that a run of blocks is fetched by."""
-    first, end = run
-    while first < end:
-        stop = min(end, request_end(first))
-        yield first, stop
-        first = stop
-
-
-def _without(run: tuple[int, int], taken: tuple[int, int]) -> list[tuple[int, int]]:
-    parts = [(run[0], min(run[1], taken[0])), (max(run[0], taken[1]), run[1])]
-    return [part for part in parts if part[0] < part[1]]
 
 
 def _end_before(fetches: list[Fetch], end_offset: int) -> bool:

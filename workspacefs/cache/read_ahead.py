@@ -13,7 +13,7 @@ on a block of a window tells when reading gets there, as the kernel's page cache
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -134,6 +134,21 @@ class ReadAhead:
 def request_end(block: int) -> int:
     """Return where the request that a block belongs to ends."""
     return (block // REQUEST_BLOCKS + 1) * REQUEST_BLOCKS
+
+
+def requests_of(run: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """Yield the requests that a run of blocks is fetched by."""
+    first, end = run
+    while first < end:
+        stop = min(end, request_end(first))
+        yield first, stop
+        first = stop
+
+
+def without(run: tuple[int, int], taken: tuple[int, int]) -> list[tuple[int, int]]:
+    """Return what of a run of blocks is left when some are taken out."""
+    parts = [(run[0], min(run[1], taken[0])), (max(run[0], taken[1]), run[1])]
+    return [part for part in parts if part[0] < part[1]]
 
 
 def _request_begin(block: int) -> int:

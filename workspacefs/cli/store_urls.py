@@ -26,7 +26,7 @@ def absolute_url(url: str, environ: Mapping[str, str], options: argparse.Namespa
         UsageError: It is no s3 URL, or flags for S3 are given with another kind of store.
     """
     given = _given_flags(options)
-    if _is_s3(url):
+    if is_s3(url):
         # By name: it takes 4 ms of the 30 that a command with another store has to start.
         module = importlib.import_module("workspacefs.backend.s3_url")
         return str(module.merged_url(url, given, endpoint_url=_endpoint_of(environ)))
@@ -62,7 +62,7 @@ def split_revision(text: str) -> tuple[str, str | None]:
     Both may have an @ in them: the first one that stands behind an existing directory parts them,
     else the last one. In an s3 URL an @ is spelled %40, so the first one parts.
     """
-    if _is_s3(text):
+    if is_s3(text):
         url, at_sign, rev = text.partition("@")
         return url, rev if at_sign else None
     if os.path.isdir(_path_in(text)):
@@ -80,5 +80,6 @@ def _path_in(url: str) -> str:
     return os.path.expanduser(url.removeprefix("file://"))
 
 
-def _is_s3(url: str) -> bool:
+def is_s3(url: str) -> bool:
+    """Tell what s3_url.is_s3_url tells, without loading that."""
     return url[:3].lower() == "s3:"

@@ -23,7 +23,7 @@ from workspacefs.workspace.workspace import Workspace
 
 _KNOWN_MAX: Final = 1 << 18
 """Chunks that are remembered: some 60 MB. What is forgotten is stored once more."""
-_REST_S: Final = 1.5
+_REST_FACTOR: Final = 1.5
 """For each second of work so many seconds are left to the programs that use the mount."""
 
 
@@ -85,7 +85,7 @@ class EarlyUpload:
                 size_bytes += row.size_bytes
                 self._add(_Sink(writer.add_chunk, gathered), pending, file_id, row)
                 versions[file_id] = _version_of(row)
-                self._sleep((time.monotonic() - began) * _REST_S)
+                self._sleep((time.monotonic() - began) * _REST_FACTOR)
             writer.finish()
         with self._lock:
             if len(self._locators) + len(gathered) > _KNOWN_MAX:

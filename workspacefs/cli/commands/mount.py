@@ -13,7 +13,7 @@ from typing import Final
 from workspacefs import __version__
 from workspacefs.cli.context import Context, Output, short_id
 from workspacefs.cli.parser import add_store_flags
-from workspacefs.cli.store_urls import absolute_url
+from workspacefs.cli.store_urls import absolute_url, is_s3
 from workspacefs.client.mountinfo import find_mount
 from workspacefs.client.registry import living_sessions
 from workspacefs.client.supervisor import daemon_command, ensure_supervisor
@@ -215,7 +215,7 @@ def _mount(spec: Mapping[str, object], context: Context) -> dict[str, object]:
     }
     for _ in range(_TRIES_MAX):
         environ = daemon_environment(context.environ)
-        is_far = str(spec["store_url"]).startswith("s3:")
+        is_far = is_s3(str(spec["store_url"]))
         with ensure_supervisor(context.state, environ, is_far=is_far) as supervisor:
             try:
                 return supervisor.call("mount", args, timeout_s=MOUNT_TIMEOUT_S)
