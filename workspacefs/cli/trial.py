@@ -30,7 +30,7 @@ def try_mount(environ: Mapping[str, str], *, timeout_s: float = TRIAL_TIMEOUT_S)
     """Mount a tiny workspace, use it, and leave nothing behind."""
     directory = Path(tempfile.mkdtemp(prefix="workspacefs-doctor-"))
     began = time.monotonic()
-    trial = _Trial(directory, environ, began + timeout_s)
+    trial = _Trial(directory, environ, timeout_s)
     try:
         trial.run()
     except (_StepFailed, OSError) as exc:
@@ -42,10 +42,11 @@ def try_mount(environ: Mapping[str, str], *, timeout_s: float = TRIAL_TIMEOUT_S)
 
 
 class _Trial:
-    def __init__(self, directory: Path, environ: Mapping[str, str], deadline: float) -> None:
+    def __init__(self, directory: Path, environ: Mapping[str, str], timeout_s: float) -> None:
         self._directory = directory
         self._environ = dict(environ)
-        self._deadline = deadline
+        self._timeout_s = timeout_s
+        self._deadline = time.monotonic() + timeout_s
         self._mountpoint = directory / "mnt"
 
     def run(self) -> None:
@@ -65,6 +66,7 @@ class _Trial:
 
     def clean_up(self) -> None:
         """Leave nothing behind, whatever state it is in."""
+        self._timeout_s = TRIAL_TIMEOUT_S
         self._deadline = time.monotonic() + TRIAL_TIMEOUT_S
         if os.path.ismount(self._mountpoint):
             self._quietly("umount", "--force", str(self._mountpoint))
@@ -80,6 +82,9 @@ class _Trial:
         self._run(["sh", "-ec", script], "using the mount", cwd=self._mountpoint)
 
     def _run(self, command: list[str], what: str, cwd: Path | None = None) -> None:
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:  # not started at all: nothing that hurries could still end in no time
+            raise _StepFailed(f"no time was left for {what}, of {self._timeout_s:.0f} s")
         try:
             ended = subprocess.run(
                 command,
@@ -90,10 +95,10 @@ class _Trial:
                 check=False,
                 cwd=cwd,
                 env=self._environ,
-                timeout=max(self._deadline - time.monotonic(), 0.1),
+                timeout=left_s,
             )
         except subprocess.TimeoutExpired as exc:
-            raise _StepFailed(f"{what} did not end in {TRIAL_TIMEOUT_S:.0f} s") from exc
+            raise _StepFailed(f"{what} did not end in {self._timeout_s:.0f} s") from exc
         if ended.returncode != 0:
             said = (ended.stderr or ended.stdout).strip().replace("\n", "; ")
             raise _StepFailed(f"{what} failed with exit code {ended.returncode}: {said}")
