@@ -195,9 +195,9 @@ class Files:
 
 def allocated_blocks(inode: Inode) -> int:
     """Return st_blocks: what the body takes, in units of 512 bytes (stat(2))."""
-    content: BodyContent = inode.content
-    if type(content) is OwnFile and content.lower is None:
-        return content.layer.own.blocks(content.file_id)
+    own = inode.own_file
+    if own is not None and own.lower is None:
+        return own.layer.own.blocks(own.file_id)
     return (inode.size_bytes + 511) // 512
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import stat
+from typing import Final
 
 from workspacefs.ids import FileId
-from workspacefs.layers.bodies import BodyContent, stored_content
+from workspacefs.layers.bodies import BodyContent, OwnFile, stored_content
 from workspacefs.layers.rows import InodeRow, pack_inode
 from workspacefs.objects.entry import Device, Entry, Subtree, Xattrs
+from workspacefs_daemon.vfs.kept_content import KeptContent, give_content, keep_content
+
+_MODES: Final[dict[int, int]] = {}
+"""One integer object for each st_mode (at most 65,536), instead of one for each inode."""
 
 
 class Inode:
@@ -18,10 +23,10 @@ class Inode:
     """
 
     __slots__ = (
+        "_content",
         "atime_ns",
         "attrs",
         "children",
-        "content",
         "ctime_ns",
         "file_id",
         "gid",
@@ -62,7 +67,7 @@ class Inode:
         self.ctime_ns = ctime_ns
         self.atime_ns = atime_ns
         self.nlink = nlink
-        self.content = content
+        self._content: KeptContent = keep_content(content)
         self.xattrs = xattrs
         self.parent: Inode | None = None
         self.name = b""
@@ -78,12 +83,16 @@ class Inode:
         self.is_pinning = False
         """Whether this is one of its parent's `children`."""
         self.attrs: object | None = None
-        """The binding's prepared answer; None when a field has changed since."""
+        """The binding's prepared answer; None when a field has changed since, or when newer
+        ones took its room."""
 
     @classmethod
     def from_entry(cls, entry: Entry) -> Inode:
         """Return the inode of a file that no layer has touched; trees keep no atime."""
         _, mode, uid, gid, size, mtime_ns, ctime_ns, file_id, nlink, content, xattrs = entry
+        mode = _MODES.setdefault(mode, mode)
+        if ctime_ns == mtime_ns:
+            ctime_ns = mtime_ns  # one object
         return cls(
             file_id, mode, uid, gid, size, mtime_ns, ctime_ns, mtime_ns, nlink, content, xattrs
         )
@@ -121,7 +130,7 @@ class Inode:
             self.ctime_ns,
             self.atime_ns,
             self.nlink,
-            self.content,
+            self._content,
             self.xattrs,
             self.parent,
             self.name,
@@ -139,13 +148,27 @@ class Inode:
             self.ctime_ns,
             self.atime_ns,
             self.nlink,
-            self.content,
+            self._content,
             self.xattrs,
             self.parent,
             self.name,
             self.marked,
         ) = saved  # type: ignore[assignment]  # made by save() alone
         self.attrs = None
+
+    @property
+    def content(self) -> BodyContent:
+        """What the file or directory consists of; see layers/bodies.py."""
+        return give_content(self._content)
+
+    @content.setter
+    def content(self, content: BodyContent) -> None:
+        self._content = keep_content(content)
+
+    @property
+    def own_file(self) -> OwnFile | None:
+        """The content, where that is an own file."""
+        return self._content if type(self._content) is OwnFile else None
 
     @property
     def is_dir(self) -> bool:
@@ -160,10 +183,10 @@ class Inode:
     @property
     def base(self) -> Subtree:
         """What a directory shows of the base commit."""
-        assert type(self.content) is Subtree
-        return self.content
+        assert type(self._content) is Subtree
+        return self._content
 
     @property
     def device(self) -> int:
         """st_rdev."""
-        return self.content.number if type(self.content) is Device else 0
+        return self._content.number if type(self._content) is Device else 0

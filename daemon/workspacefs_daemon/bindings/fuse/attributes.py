@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 import pyfuse3
@@ -12,10 +13,14 @@ from workspacefs_daemon.vfs.inode import Inode
 FOREVER_S: Final = 1e9
 """A session's tree has one writer, the kernel's own mount: what it has seen stays true."""
 _BLOCK_BYTES: Final = 4096
+_BUILT_MAX: Final = 16_384
+"""As many inodes keep what was built for them (210 bytes each), the latest ones: a directory that
+is listed again. The kernel itself remembers attributes for ever."""
+_built: Final[deque[Inode]] = deque()
 
 
 def entry_of(inode: Inode) -> pyfuse3.EntryAttributes:
-    """Return the attributes of an inode; built once and kept until a field changes."""
+    """Return the attributes of an inode; kept for a while, until a field changes."""
     made = inode.attrs
     if type(made) is pyfuse3.EntryAttributes:
         return made
@@ -35,6 +40,9 @@ def entry_of(inode: Inode) -> pyfuse3.EntryAttributes:
     entry.entry_timeout = FOREVER_S
     entry.attr_timeout = FOREVER_S
     inode.attrs = entry
+    _built.append(inode)
+    if len(_built) > _BUILT_MAX:
+        _built.popleft().attrs = None
     return entry
 
 
