@@ -75,7 +75,7 @@ class MountFar(_Generated):
             files,
             repeats=scale.mounts,
             delay_ms=delay_ms,
-            is_ours_only=is_warm,
+            is_ours_only=is_warm or delay_ms is not None,
         )
         self._is_warm = is_warm
         self._names: list[str] = []
@@ -151,6 +151,7 @@ class CommitFar(_Generated):
             files,
             repeats=scale.mounts,
             delay_ms=delay_ms,
+            is_ours_only=delay_ms is not None,
         )
         self._answer: dict[str, object] = {}
 

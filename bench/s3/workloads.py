@@ -29,7 +29,7 @@ class S3Workload(Workload):
 
     watches_memory: ClassVar[bool] = True
     shows_traffic: ClassVar[bool] = True
-    enough_s: ClassVar[float] = 120.0
+    enough_s: ClassVar[float] = 60.0
 
     def __init__(
         self,
