@@ -76,3 +76,18 @@ def test_exchanged_directories_are_compared_by_path(session: Session) -> None:
     }  # fmt: skip
     session.commit()
     assert session.status() == {}
+
+
+def test_change_of_a_file_with_two_names_is_told_of_both(session: Session) -> None:
+    """Whichever name it was changed by; also when that name is gone afterwards."""
+    root = session.at("")
+    for name in (b"second", b"third"):
+        session.fs.namespace.link(session.at("d/a"), root, name)
+    session.commit()
+
+    session.fs.files.write(session.at("third"), 0, b"other")
+    session.fs.unlink(session.at(""), b"third")
+
+    status = session.status()
+
+    assert status == {"d/a": "MODIFIED", "second": "MODIFIED", "third": "REMOVED"}

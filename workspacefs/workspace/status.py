@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from workspacefs.ids import chunk_id_of
+from workspacefs.ids import FileId, chunk_id_of
 from workspacefs.layers.rows import InodeRow
 from workspacefs.objects.entry import Chunks, Content, Entry, Subtree
 from workspacefs.objects.refs import ChunkRef, Ref
@@ -37,9 +37,13 @@ class PendingChange:
 def iter_changes(pending: Pending) -> Iterator[PendingChange]:
     """Yield what differs, in order of path. A deleted directory is one change, not many.
 
-    A file is renamed when its file id is at a new name and its old name is gone.
+    A file is renamed when its file id is at a new name and its old name is gone. A change of a file
+    with several names is told of each.
     """
-    changes = list(_iter_raw(pending))
+    reached: set[FileId] = set()
+    changes = list(_iter_raw(pending, reached))
+    if pending.reach_other_names(reached):
+        changes = list(_iter_raw(pending, reached))
     gone = {
         change.base.file_id: change
         for change in changes
@@ -66,7 +70,8 @@ def iter_changes(pending: Pending) -> Iterator[PendingChange]:
             yield change
 
 
-def _iter_raw(pending: Pending) -> Iterator[PendingChange]:
+def _iter_raw(pending: Pending, reached: set[FileId]) -> Iterator[PendingChange]:
+    """Yield what differs, by names alone; note the files that names lead to."""
     root = pending.root_file()
     stack = [(b"", iter(pending.changed_names(root)))]
     while stack:
@@ -81,6 +86,7 @@ def _iter_raw(pending: Pending) -> Iterator[PendingChange]:
             if base is not None:
                 yield PendingChange(path, ChangeKind.REMOVED, base, None)
             continue
+        reached.add(file.file_id)
         kind = _kind_of(pending, file, base)
         if kind is not None:
             yield PendingChange(path, kind, base, file)
