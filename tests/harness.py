@@ -77,9 +77,23 @@ class Machine:
             if not isinstance(value, bool):
                 words.append(value)
         document = self.json(*words)
+        self.keep(mountpoint)
+        return Mount(self, mountpoint, document)
+
+    def fork(self, source: Mount, name: str, *, session: str | None = None) -> Mount:
+        """Fork a mounted session; its fork is mounted at the directory `name`."""
+        mountpoint = self.directory / name
+        words: list[str | Path] = ["fork", source.path, mountpoint]
+        if session is not None:
+            words += ["--session", session]
+        (document,) = self.json(*words)["sessions"]  # type: ignore[misc]
+        self.keep(mountpoint)
+        return Mount(self, mountpoint, document)
+
+    def keep(self, mountpoint: Path) -> None:
+        """Take this mount away at the end, too."""
         if mountpoint not in self._mountpoints:
             self._mountpoints.append(mountpoint)
-        return Mount(self, mountpoint, document)
 
     def supervisor_pid(self) -> int:
         """Return the process id of the supervisor; there must be one."""

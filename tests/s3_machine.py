@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from mypy_boto3_s3.client import S3Client
 
-from tests.harness import Machine
+from tests.harness import Machine, Mount
 from tests.servers import Server
 from workspacefs.testing.proxy import Action, FaultProxy, RequestInfo, Rule
 
@@ -38,6 +38,7 @@ class S3Machine(Machine):
         self.proxy = proxy
         self.variables: dict[str, str] = {}
         self._beside: list[S3Machine] = []
+        self._steals = False
         self._rules: list[Rule] = []
         self._client: S3Client | None = None
 
@@ -48,10 +49,20 @@ class S3Machine(Machine):
         return {**clean, **self.server.environ(), **own, **self.variables}
 
     def beside(self, name: str = "other") -> S3Machine:
-        """Return another machine, with nothing on its disk, that uses the same store."""
+        """Return another machine, with nothing on its disk, that uses the same store. It takes
+        sessions over.
+        """
         made = S3Machine(self.directory / name, self.server, self.proxy, str(self.store))
+        made._steals = True
         self._beside.append(made)
         return made
+
+    def mount(self, name: str = "m", *, session: str | None = "s", **flags: str | bool) -> Mount:
+        """Mount as any machine does, without autosave: tests count requests."""
+        ours: dict[str, str | bool] = {"autosave": "off"}
+        if self._steals:
+            ours["steal"] = True
+        return super().mount(name, session=session, **{**ours, **flags})
 
     def close(self) -> None:
         """Take every mount away; every fault that was asked for must have happened."""

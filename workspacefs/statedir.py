@@ -35,8 +35,13 @@ class StateDir(NamedTuple):
 
     @property
     def sessions_dir(self) -> str:
-        """Layers: work that is not committed yet. Never cache; never deleted by a clean-up."""
+        """Which work is not committed yet. Never cache; never deleted by a clean-up."""
         return f"{self.root}/sessions"
+
+    @property
+    def layers_dir(self) -> str:
+        """That work. Never cache; never deleted by a clean-up."""
+        return f"{self.root}/layers"
 
     @property
     def cache_dir(self) -> str:
@@ -88,7 +93,7 @@ def ensure_state_dir(state: StateDir) -> None:
         RefusedError: The state directory belongs to someone else.
         UnavailableError: It cannot be created.
     """
-    for path in (state.root, state.run_dir, state.log_dir, state.sessions_dir):
+    for path in (state.root, state.run_dir, state.log_dir, state.sessions_dir, state.layers_dir):
         try:
             os.makedirs(path, mode=PRIVATE_DIR_MODE, exist_ok=True)
             found = os.stat(path)

@@ -10,10 +10,17 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+from workspacefs.refs import Lease
+
 
 def owner_name() -> str:
     """Return "user@host" of this process."""
     return f"{user_name(os.geteuid())}@{socket.gethostname()}"
+
+
+def own_lease(saver: str, *, now_ns: int) -> Lease:
+    """Return a lease for this machine."""
+    return Lease(saver=saver, host=socket.gethostname(), since_ns=now_ns)
 
 
 def user_name(uid: int) -> str:

@@ -1,4 +1,4 @@
-"""One mounted view: its workspace, its layers, its file system. Freezes, rebases, closes.
+"""One mounted view: its workspace, its layers, its file system.
 
 This module knows no FUSE; opening.py makes one, session.py binds it to a mountpoint, and ops.py to
 the control socket.
@@ -8,31 +8,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 import trio
 
 from workspacefs.clock import SystemClock
-from workspacefs.errors import UnavailableError, WorkspaceError
+from workspacefs.errors import MovedError, UnavailableError, WorkspaceError
 from workspacefs.ids import CommitId
-from workspacefs.layers.journal import Journal, mark_clean
+from workspacefs.layers.journal import Journal
 from workspacefs.layers.layer import Layer
-from workspacefs.layers.rebase import is_in, rebase_rows, rebased_content
+from workspacefs.objects.commits import Provenance
 from workspacefs.objects.entry import Entry
 from workspacefs.objects.refs import Locator, Ref
 from workspacefs.workspace.commit import Committed, settle_unclear
 from workspacefs.workspace.early_upload import EarlyUpload
 from workspacefs.workspace.local import LocalRecord, LocalSession
 from workspacefs.workspace.pending import Pending
-from workspacefs.workspace.seal import Sealed
-from workspacefs.workspace.sessions import OpenSession
+from workspacefs.workspace.saving import Saved, save_pending, settle_saving
+from workspacefs.workspace.seal import Sealed, SealedContents, SealProgress
+from workspacefs.workspace.sessions import OpenSession, drop_lease
 from workspacefs.workspace.workspace import Workspace
 from workspacefs_daemon.background.durability import Durability
 from workspacefs_daemon.background.hops import Blocking
+from workspacefs_daemon.chain import LayerChain
 from workspacefs_daemon.far import FarStore
-from workspacefs_daemon.recovery import open_layer
+from workspacefs_daemon.forking import ForkedSession, ForkParent, begin_forks
 from workspacefs_daemon.spec import SessionSpec
 from workspacefs_daemon.vfs.filesystem import FileSystem
 from workspacefs_daemon.vfs.overlay import Overlay
@@ -41,6 +42,8 @@ from workspacefs_daemon.vfs.services import FileIds, Services
 
 log = logging.getLogger(__name__)
 
+_LAST_WORD_S: Final = 2.0
+"""Longest time that an unmount waits for the store to hear that nobody has the session."""
 _NEAR_LOADS: Final = 8
 _FAR_LOADS: Final = 48
 """Loads that wait for a far store at once; each is a thread that only waits."""
@@ -61,10 +64,12 @@ class Mounted:
         local: LocalSession | None,
         record: LocalRecord | None,
         session: OpenSession | None,
-        layers: list[tuple[Layer, Journal]],
+        layers: list[tuple[Layer, Journal | None]],
         far: FarStore | None,
     ) -> None:
-        """Bring the pieces together; `layers` come eldest first, the last one is live."""
+        """Bring the pieces together; `layers` come eldest first, the last one is live and has a
+        journal.
+        """
         self.spec = spec
         self.workspace = workspace
         self.name = name
@@ -81,12 +86,12 @@ class Mounted:
         """Made in this mount: the session's head builds on each."""
         self._is_unclear = False
         """Whether nobody knows if the session's ref moved to the commit that is being made."""
-        self._local = local
-        self._record = record
-        self._unsettled: list[Layer] = []
-        """Committed, while the record on disk still names them."""
-        self._retired: list[Layer] = []
-        self._views = 0
+        self.is_lost = False
+        """Whether the session goes on in another place; then nothing can be changed here."""
+        self._is_save_unclear = False
+        self._saved_layers: tuple[int, ...] = ()
+        """Frozen layers whose work is in the store; of those that are there first, nobody knows."""
+        self._sealed_contents = SealedContents()
         for layer, journal in layers:
             self.durability.add(layer, journal)
         live = layers[-1][0] if layers else None
@@ -95,83 +100,96 @@ class Mounted:
         if far is not None and spec.prefetch == "adaptive":
             resident.on_sequence = far.read_on
         overlay = Overlay(root, live=live, frozen=frozen, resident=resident)
-        self.file_ids = None if live is None else FileIds(live, workspace.allocate_epoch)
+        self.file_ids = None
+        if live is not None and record is not None:
+            self.file_ids = FileIds(
+                live, workspace.allocate_epoch, own=record.own_ids, given=record.given_ids
+            )
         self.services = Services(clock=SystemClock(), file_ids=self.file_ids, live=live)
         self.overlay = overlay
+        self.chain = LayerChain(
+            overlay, self.services, self.durability, self.blocking,
+            local=local, record=record, file_ids=self.file_ids,
+        )  # fmt: skip
         self.fs = FileSystem(overlay, self.services, disk=spec.state_dir, sync=self.durability.sync)
 
     @property
     def is_read_only(self) -> bool:
         """Whether this is a view without a session."""
-        return self._local is None
+        return self.chain.is_read_only
 
     def find_stored(self, object_id: bytes) -> Locator | None:
         """Return where a chunk lies that was uploaded ahead of the commit, or None."""
         return None if self.early is None else self.early.find(object_id)
 
-    def has_changes(self) -> bool:
-        """Tell whether any layer has a row that could be a change."""
-        return any(
-            layer.rows.has_rows(b"I") or layer.rows.has_rows(b"D")
-            for layer in self.overlay.layers.values()
-        )
+    def viewed(self, layers: Sequence[Layer] | None = None) -> AbstractContextManager[Pending]:
+        """Look at the uncommitted changes as they are now; see LayerChain.viewed."""
+        return self.chain.viewed(self.base_root, self.workspace.store, layers)
 
-    @contextmanager
-    def viewed(self, layers: Sequence[Layer] | None = None) -> Iterator[Pending]:
-        """Look at the uncommitted changes as they are now, from any thread, within the block.
+    async def fork(self, names: Sequence[str], *, owner: str) -> list[ForkedSession]:
+        """Begin sessions that stand where this one does now; no byte is copied. They survive power
+        loss on return, with as much in them as was synced here. The caller holds `committing`.
 
         Args:
-            layers: Newest first; None: all.
+            names: What to call them; "" draws a name.
+            owner: Who forks.
+
+        Raises:
+            BusyError: There is a session of such a name; those before it were begun.
         """
-        if layers is None:
-            live = self.overlay.live
-            layers = [*([] if live is None else [live]), *self.overlay.frozen]
-        snapshots = [layer.snapshot() for layer in layers]
-        numbered = {layer.number: layer for layer in layers}
-        self._views += 1  # no layer is closed while someone looks at it
-        for layer in layers:
-            layer.readers += 1
-        try:
-            yield Pending(self.base_root, snapshots, numbered, self.workspace.store)
-        finally:
-            self._views -= 1
-            for snapshot in snapshots:
-                snapshot.close()
-            for layer in layers:
-                layer.readers -= 1
-
-    async def freeze(self) -> None:
-        """Freeze the live layer and put a new one on top."""
-        await self._settle()
-        assert self._record is not None
-        assert self._local is not None
-        old = self.overlay.live
-        assert old is not None
-        record = self._record.freeze()
-        local = self._local
-        number = record.layers[-1]
-        layer, journal = await self.blocking.job(
-            lambda: open_layer(local.layer_directory(number), number)
-        )
-        # The record goes first: from the switch on, the new layer holds what nothing else does.
-        await self.blocking.job(lambda: local.save(record))
-        # No await from here on: the switch is one instant for every request.
-        self._record = record
+        assert self.session is not None
         assert self.file_ids is not None
-        self.file_ids.move_to(layer)
-        self.overlay.frozen.insert(0, old)
-        self.overlay.live = layer
-        self.services.live = layer
-        self.durability.add(layer, journal)
-
-    def note_sealing(self, commit_id: CommitId) -> None:
-        """Write down that the session's ref is about to move to `commit_id`; on a thread."""
-        assert self._record is not None
-        assert self._local is not None
-        self._record = replace(
-            self._record, sealing=commit_id, sealed_layers=self._record.layers[:-1]
+        ids = [self.file_ids.give() for _ in names]
+        frozen = await self.chain.freeze_to_share(self.file_ids.mark)
+        parent = ForkParent(self.workspace, self.spec.state_dir, self.name, self.session)
+        return await self.blocking.job(
+            lambda: begin_forks(parent, frozen, list(zip(names, ids, strict=True)), owner=owner)
         )
-        self._local.save(self._record)
+
+    def is_unsaved(self) -> bool:
+        """Tell whether there may be work that the store does not have."""
+        numbers = tuple(layer.number for layer in self.overlay.frozen)
+        return self.chain.has_live_changes() or numbers != self._saved_layers
+
+    async def save(
+        self, provenance: Provenance, progress: SealProgress = lambda files, size_bytes: None
+    ) -> Saved | None:
+        """Store all uncommitted work as it is now, so that the session can be resumed elsewhere;
+        durable in the store on return. None: that is so already. The caller holds `committing`.
+
+        Raises:
+            MovedError: The session goes on in another place.
+            UnavailableError: The store does not answer.
+        """
+        saver = self.chain.record.saver
+        await self.settle(moved_by=provenance.author)
+        await self.chain.freeze_changes()
+        frozen = list(self.overlay.frozen)
+        numbers = tuple(layer.number for layer in frozen)
+        session = self.session
+        assert session is not None
+        if numbers == self._saved_layers:
+            return None
+        with self.viewed(frozen) as pending:
+            try:
+                saved = await self.blocking.job(
+                    lambda: save_pending(
+                        self.workspace,
+                        session,
+                        pending,
+                        saver=saver,
+                        provenance=provenance,
+                        contents=self._sealed_contents,
+                        find_stored=self.find_stored,
+                        progress=progress,
+                    )
+                )
+            except UnavailableError as exc:
+                self._is_save_unclear = exc.kind == "ref.unknown"
+                raise
+        self.session = saved.session
+        self._saved_layers = numbers
+        return saved
 
     @contextmanager
     def noting_unclear(self) -> Iterator[None]:
@@ -183,16 +201,22 @@ class Mounted:
             raise
 
     async def settle(self, *, moved_by: str) -> None:
-        """Find out what became of a commit that got no clear answer; without one, do nothing.
+        """Find out what became of a commit or save that got no clear answer; without one, do
+        nothing.
 
         Raises:
             UnavailableError: The store still does not say.
             MovedError: Somebody else moved the session's ref.
         """
+        if self._is_save_unclear and self.session is not None:
+            known, saver = self.session, self.chain.record.saver
+            self.session = await self.blocking.job(
+                lambda: settle_saving(self.workspace, known, saver=saver)
+            )
+            self._is_save_unclear = False
         if not self._is_unclear:
             return
-        record, session = self._record, self.session
-        assert record is not None
+        record, session = self.chain.record, self.session
         assert session is not None
         sealing = record.sealing
         assert sealing is not None
@@ -210,13 +234,8 @@ class Mounted:
 
     async def rebase(self, sealed: Sealed, committed: Committed | None) -> None:
         """Put the live layer onto the commit that the frozen ones became, and drop those."""
-        assert self._record is not None
-        assert self._local is not None
-        overlay = self.overlay
-        live = overlay.live
-        assert live is not None
-        frozen = list(overlay.frozen)
-        numbers = {layer.number for layer in frozen}
+        self._saved_layers = ()
+        self._sealed_contents = SealedContents()
         if committed is not None:
             self.session = committed.session
             self.base = committed.ref
@@ -224,81 +243,36 @@ class Mounted:
             if self.early is not None:
                 self.early.forget()
         self.base_root = sealed.root
-        for _ in rebase_rows(live, sealed.entries, numbers):
-            self._rebase_inodes(sealed, numbers)
-            await trio.lowlevel.checkpoint()
-        # No await until the layers are out: no request may see one half of it.
-        self._rebase_inodes(sealed, numbers)
-        for file_id in sealed.entries:
-            inode = overlay.inodes.get(file_id)
-            if inode is not None and inode.marked != live.number:
-                inode.marked = -1
-        overlay.frozen.clear()
-        overlay.root.marked = live.number
-        self._unsettled += frozen
+        await self.chain.move_onto(sealed.entries, self.base)
+
+    def stop_writing(self) -> None:
+        """Let nothing be changed any more: the session goes on in another place."""
+        self.is_lost = True
+        self.services.live = None
+        log.warning("session.lost", extra={"session": self.name})
+
+    @contextmanager
+    def noting_loss(self) -> Iterator[None]:
+        """Stop writing when it turns out, within the block, that the session goes on elsewhere."""
         try:
-            await self._settle()
-        except WorkspaceError as exc:
-            # The commit is made. The record still says how to finish, and freeze() tries again.
-            log.warning("commit.unsettled", extra={"kind": exc.kind, "reason": str(exc)})
+            yield
+        except MovedError as exc:
+            if exc.kind == "session.moved":
+                self.stop_writing()
+            raise
 
-    async def _settle(self) -> None:
-        """Let go of layers that a commit was made of, once the live one does without them."""
-        if not self._unsettled:
+    async def _drop_lease(self) -> None:
+        session = self.session
+        if session is None or self.is_lost or session.session.lease is None:
             return
-        assert self._record is not None
-        assert self._local is not None
-        live = self.overlay.live
-        assert live is not None
-        # What the rows of the live layer say now, they say of the new base: it must be durable
-        # before the record tells of that.
-        if self._record.sealing is None:
-            await self.durability.sync()
-        elif live.rows.has_rows(b"I"):
-            await self.durability.sync_layer(live)
-        local = self._local
-        record = replace(
-            self._record, base=self.base, layers=(live.number,), sealing=None, sealed_layers=()
-        )
-        await self.blocking.job(lambda: local.save(record))
-        self._record = record
-        settled, self._unsettled = self._unsettled, []
-        for layer in settled:
-            await self.durability.remove(layer)
-        self._retired += settled
-        await self._drop_retired()
-
-    def _rebase_inodes(self, sealed: Sealed, numbers: set[int]) -> None:
-        for file_id, entry in sealed.entries.items():
-            inode = self.overlay.inodes.get(file_id)
-            if inode is not None:
-                inode.content = rebased_content(inode.content, entry, numbers)
-
-    async def _drop_retired(self) -> None:
-        """Close and delete layers that no open file reads any more."""
-        local = self._local
-        assert local is not None
-        # Only a file that has lost its last name can still have its bytes there.
-        unused = [
-            layer
-            for layer in self._retired
-            if not self._views
-            and not any(is_in(inode.content, {layer.number}) for inode in self.overlay.orphans)
-        ]
-        for layer in unused:
-            self._retired.remove(layer)
-            layer.close()
-            await self.blocking.job(lambda number=layer.number: local.remove_layer(number))  # type: ignore[misc]
+        with trio.move_on_after(_LAST_WORD_S):
+            try:
+                await self.blocking.errand(lambda: drop_lease(self.workspace, session))
+            except WorkspaceError as exc:
+                # It stays ours, and is in nobody's way here.
+                log.info("session.lease_kept", extra={"kind": exc.kind, "reason": str(exc)})
 
     async def close(self) -> None:
         """Make everything durable and let go of it; nothing may be served any more."""
-        if self._local is None:
-            return
-        await self.durability.sync()
-        for layer in self.overlay.layers.values():
-            await self.blocking.sync(lambda kept=layer: mark_clean(kept))  # type: ignore[misc]
-            await self.durability.remove(layer)
-            layer.close()
-        for layer in self._retired:
-            layer.close()
-        self._local.close()
+        await self._drop_lease()
+        await self.chain.close()

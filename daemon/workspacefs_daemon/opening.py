@@ -10,29 +10,33 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
+from itertools import islice
 from typing import Final
 
 from workspacefs.backend.retry import RetryPolicy
 from workspacefs.errors import BusyError, RefusedError
-from workspacefs.layers.journal import Journal
+from workspacefs.layers.journal import Journal, settle
 from workspacefs.layers.layer import Layer
 from workspacefs.layers.rebase import rebase_rows
 from workspacefs.objects.entry import Entry
 from workspacefs.refs import RefRecord
+from workspacefs.statedir import StateDir
 from workspacefs.workspace.commit import settle_ref
-from workspacefs.workspace.local import LocalRecord, LocalSession
+from workspacefs.workspace.local import LocalRecord, LocalSession, new_saver
 from workspacefs.workspace.pending import Pending, entries_in
-from workspacefs.workspace.sessions import OpenSession, open_session, root_of
+from workspacefs.workspace.saving import load_saved
+from workspacefs.workspace.sessions import OpenSession, open_session, root_of, take_lease
+from workspacefs.workspace.tree_rows import rows_between
 from workspacefs.workspace.workspace import Workspace
 from workspacefs_daemon.far import FarStore
-from workspacefs_daemon.identity import default_session_names, owner_name
+from workspacefs_daemon.identity import default_session_names, own_lease, owner_name
 from workspacefs_daemon.mounted import Mounted
-from workspacefs_daemon.recovery import begin_layer, open_layer
+from workspacefs_daemon.recovery import begin_layer, open_frozen_layer, open_layer
 from workspacefs_daemon.spec import SessionSpec
 
 log = logging.getLogger(__name__)
 
+_BATCH_ROWS: Final = 2000
 _CACHE_BYTES: Final = 16 << 20
 """The kernel caches what is read; ours only bridges neighbouring small files in one frame."""
 
@@ -81,11 +85,18 @@ def _open_view(spec: SessionSpec, workspace: Workspace, far: FarStore | None) ->
 def _open(spec: SessionSpec, workspace: Workspace, far: FarStore | None) -> Mounted:
     name, local = _lock_session(spec, workspace)
     try:
-        session, _ = open_session(workspace, name, branch=spec.branch, owner=owner_name())
-        record = _local_record(local, session, name)
-        local.sweep_layers(record)
+        now_ns, saver = workspace.clock.now_ns(), new_saver()
+        lease = own_lease(saver, now_ns=now_ns)
+        session, _ = open_session(
+            workspace, name, branch=spec.branch, owner=owner_name(), lease=lease
+        )
+        found = _find_record(local, session, name)
+        if found is not None:
+            lease = own_lease(found.saver, now_ns=now_ns)
+        session = take_lease(workspace, session, lease, steals=spec.steals)
+        record = found or _begin_record(workspace, local, session, saver)
         local.check_layers(record)
-        layers = [open_layer(local.layer_directory(n), n) for n in record.layers]
+        layers = _open_layers(local, record)
         root = _root_of(workspace, session, record)
         if record.sealing is not None:
             if not workspace.backend.is_local:
@@ -101,6 +112,14 @@ def _open(spec: SessionSpec, workspace: Workspace, far: FarStore | None) -> Moun
         raise
 
 
+def _open_layers(local: LocalSession, record: LocalRecord) -> list[tuple[Layer, Journal | None]]:
+    *frozen, live = record.layers
+    layers: list[tuple[Layer, Journal | None]] = [
+        (open_frozen_layer(local.layer_directory(place), place.number), None) for place in frozen
+    ]
+    return [*layers, open_layer(local.layer_directory(live), live.number)]
+
+
 def _root_of(workspace: Workspace, session: OpenSession, record: LocalRecord) -> Entry:
     head = session.head
     if record.base is not None and record.base == head:
@@ -112,52 +131,83 @@ def _root_of(workspace: Workspace, session: OpenSession, record: LocalRecord) ->
 
 
 def _lock_session(spec: SessionSpec, workspace: Workspace) -> tuple[str, LocalSession]:
-    sessions_dir = Path(spec.state_dir) / "sessions"
+    state = StateDir(spec.state_dir)
     if spec.session_name is not None:
-        return spec.session_name, LocalSession.lock(sessions_dir, workspace.id, spec.session_name)
-    return _first_free(default_session_names(spec.state_dir), sessions_dir, workspace.id)
+        return spec.session_name, LocalSession.lock(state, workspace.id, spec.session_name)
+    return _first_free(default_session_names(spec.state_dir), state, workspace.id)
 
 
 def _first_free(
-    names: Iterator[str], sessions_dir: Path, workspace_id: str
+    names: Iterator[str], state: StateDir, workspace_id: str
 ) -> tuple[str, LocalSession]:
     while True:
         name = next(names)
         try:
-            return name, LocalSession.lock(sessions_dir, workspace_id, name)
+            return name, LocalSession.lock(state, workspace_id, name)
         except BusyError:
             continue
 
 
-def _local_record(local: LocalSession, session: OpenSession, name: str) -> LocalRecord:
-    """Return what this machine has of a session; begin with the session's head if nothing."""
+def _find_record(local: LocalSession, session: OpenSession, name: str) -> LocalRecord | None:
+    """Return what this machine has of a session, or None."""
     found = local.load()
-    head = session.head
     if found is not None and found.session_id != session.session.session_id:
         kept = local.set_aside(found.session_id)
         log.warning("session.set_aside", extra={"session": name, "kept": str(kept)})
         found = None
     if found is None:
-        if local.has_layers():
-            kept = local.set_aside(secrets.token_hex(8))
+        for kept in local.pool.disown(local.owner):
             log.warning("session.set_aside", extra={"session": name, "kept": str(kept)})
-        record = LocalRecord(
-            session_id=session.session.session_id, base=head, layers=(0,), next_layer=1
-        )
-        begin_layer(local.layer_directory(0))
-        local.save(record)
-        return record
+        return None
     base_id = None if found.base is None else found.base.id
-    if session.record.commit_id in (base_id, found.sealing):
+    saved = session.session.saved
+    is_ours = saved is None or saved.saver == found.saver
+    if session.record.commit_id in (base_id, found.sealing) and is_ours:
         return found
     raise RefusedError(
-        f"session {name} has gone on in another place (it is at "
-        f"{_short(session.record)} there, at {base_id.hex()[:12] if base_id else 'nothing'} here), "
-        f"and the work that is not committed here, kept in {local.directory}, does not build on "
-        "that. Mount with another --session",
+        f"session {name} has gone on in another place"
+        f"{'' if saved is None else ' (' + saved.host + ')'}: it is at {_short(session.record)} "
+        f"there, at {base_id.hex()[:12] if base_id else 'nothing'} here. The work that is not "
+        f"committed here, kept by {local.directory}, does not build on that. Mount with another "
+        "--session",
         kind="session.diverged",
         session=name,
     )
+
+
+def _begin_record(
+    workspace: Workspace, local: LocalSession, session: OpenSession, saver: str
+) -> LocalRecord:
+    """Begin with what the store has of a session: its head, and the work that was saved on top."""
+    root = load_saved(workspace, session)
+    with local.pool.holding():
+        places = [local.pool.new_place(local.owner)]
+        begin_layer(local.layer_directory(places[0]))
+        if root is not None:
+            head = session.head
+            base = root_of(
+                workspace, head, created_ns=session.session.created_ns,
+                uid=os.geteuid(), gid=os.getegid(),
+            )  # fmt: skip
+            saved = open_layer(local.layer_directory(places[0]), places[0].number)[0]
+            _fill(saved, rows_between(base, root, workspace.store))
+            settle(saved)
+            saved.close()
+            places.append(local.pool.new_place(local.owner))
+            begin_layer(local.layer_directory(places[1]))
+        record = LocalRecord(
+            session_id=session.session.session_id,
+            base=session.head,
+            layers=tuple(places),
+            saver=saver,
+        )
+        local.save(record)
+    return record
+
+
+def _fill(layer: Layer, rows: Iterator[tuple[bytes, bytes]]) -> None:
+    while batch := list(islice(rows, _BATCH_ROWS)):
+        layer.rows.commit(batch)
 
 
 def _short(record: RefRecord) -> str:
@@ -170,7 +220,7 @@ def _finish_commit(
     session: OpenSession,
     record: LocalRecord,
     root: Entry,
-    layers: list[tuple[Layer, Journal]],
+    layers: list[tuple[Layer, Journal | None]],
 ) -> tuple[LocalRecord, Entry]:
     """Finish, or give up, the commit that a process was making when it died."""
     if session.record.commit_id != record.sealing:
@@ -188,19 +238,19 @@ def _finish_commit(
         snapshot.close()
     for layer, journal in layers:
         if layer.number not in numbered:
-            for _ in rebase_rows(layer, entries, numbered):
+            for _ in rebase_rows(layer, entries.get, numbered):
                 pass
             # Durable before the record says that the sealed layers are gone.
+            assert journal is not None  # only the live layer is above those
             pending = journal.prepare()
             journal.write(pending)
             layer.bury(pending.doomed)
-    kept = tuple(number for number in record.layers if number not in numbered)
-    record = replace(record, base=head, layers=kept, sealing=None, sealed_layers=())
+    gone = [place for place in record.layers if place.number in numbered]
+    record = replace(record.without(numbered), base=head)
     local.save(record)
     for pair in sealed:
         layers.remove(pair)
-        pair[1].close()
         pair[0].close()
-        local.remove_layer(pair[0].number)
+    local.pool.release(gone)
     log.info("commit.finished", extra={"commit": head.id.hex()})
     return record, new_root

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import logging
 import os
-import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Final
 
 import trio
 
 from workspacefs.client.unmount import unmount
-from workspacefs.errors import RefusedError, UnavailableError, UsageError, WorkspaceError
+from workspacefs.errors import RefusedError, UsageError, WorkspaceError
 from workspacefs.latency import BUCKETS_S
-from workspacefs.names import check_ref_name
-from workspacefs.objects.commits import ChangeCounts, Provenance
 from workspacefs.workspace.changes import ChangeKind
-from workspacefs.workspace.commit import Committed, commit_pending, land_commit
 from workspacefs.workspace.difftext import iter_patch
 from workspacefs.workspace.status import (
     PendingChange,
@@ -29,8 +23,8 @@ from workspacefs.workspace.status import (
     iter_path_changes,
 )
 from workspacefs_daemon.control.server import SendProgress
-from workspacefs_daemon.identity import owner_name
 from workspacefs_daemon.mounted import Mounted
+from workspacefs_daemon.publishing import Publishing, flush_maps, text_in
 
 log = logging.getLogger(__name__)
 
@@ -42,11 +36,7 @@ _WORDS: Final = {
     ChangeKind.TYPE: "type",
     ChangeKind.ATTRIBUTES: "metadata",
 }
-_PROGRESS_PERIOD_S: Final = 0.2
 _FIGURES_TIMEOUT_S: Final = 3.0
-_TEXT_MAX_CHARS: Final = 1 << 20
-_TEXTS: Final = ("agent", "run", "tool_call", "model")
-_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class Ops:
@@ -54,6 +44,7 @@ class Ops:
 
     def __init__(self, mounted: Mounted, *, counts: Mapping[str, int], pid: int) -> None:
         self._mounted = mounted
+        self._publishing = Publishing(mounted)
         self._counts = counts
         self._pid = pid
         self._began_s = time.monotonic()
@@ -76,11 +67,15 @@ class Ops:
             case "store":
                 return {"store": await self._store()}
             case "status":
-                return await self._status(_text(args, "under"))
+                return await self._status(text_in(args, "under"))
             case "diff":
-                return await self._diff(_text(args, "under"))
+                return await self._diff(text_in(args, "under"))
             case "commit":
-                return await self._commit(args, progress)
+                return await self._publishing.commit(args, progress)
+            case "fork":
+                return await self._publishing.fork(args)
+            case "pause":
+                return await self._publishing.pause(progress)
             case "umount":
                 return await self._umount(is_lazy=args.get("lazy") is True)
             case _:
@@ -159,7 +154,7 @@ class Ops:
 
     async def _status(self, under: str) -> dict[str, object]:
         mounted = self._mounted
-        await self._flush_maps()
+        await flush_maps(self._mounted)
         with mounted.viewed() as pending:
             changes = await mounted.blocking.job(lambda: list(_below(iter_changes(pending), under)))
         totals: dict[str, int] = dict.fromkeys(_WORDS.values(), 0)
@@ -173,11 +168,14 @@ class Ops:
             "changes": [_change_document(change) for change in changes],
             "totals": totals,
             "store": await self._store(),
+            "autosave_s": mounted.spec.autosave_s,
+            "is_stored": not mounted.is_unsaved(),
+            "is_lost": mounted.is_lost,
         }
 
     async def _diff(self, under: str) -> dict[str, object]:
         mounted = self._mounted
-        await self._flush_maps()
+        await flush_maps(self._mounted)
         with mounted.viewed() as pending:
 
             def patch() -> str:
@@ -187,133 +185,12 @@ class Ops:
 
             return {"patch": await mounted.blocking.job(patch)}
 
-    async def _commit(
-        self, args: Mapping[str, object], progress: SendProgress
-    ) -> dict[str, object]:
-        mounted = self._mounted
-        if mounted.is_read_only or mounted.session is None:
-            raise RefusedError(
-                "this mount is a read-only view; mount a session to commit", kind="mount.read_only"
-            )
-        message = _text(args, "message").strip()
-        if not message:
-            raise UsageError("a commit needs a message that says why (-m)", kind="commit.message")
-        into = _text(args, "into")
-        if into:
-            check_ref_name(into)
-        meta = args.get("meta") or {}
-        if not isinstance(meta, dict) or not all(isinstance(v, str) for v in meta.values()):
-            raise UsageError("meta must be texts by name", kind="args.invalid")
-        who = {name: _text(args, name) for name in _TEXTS}
-        provenance = Provenance(
-            author=owner_name(), session=mounted.name, host=socket.gethostname(), **who
-        )
-        began = time.monotonic()
-        async with mounted.committing:
-            committed = await self._seal(message, provenance, meta, into, progress)
-            landed = await self._land(into, committed)
-        counts = committed.commit.changes if committed else ChangeCounts()
-        head = mounted.base
-        log.info(
-            "commit.published" if committed else "commit.empty",
-            extra={
-                "session": mounted.name,
-                "commit": head.id.hex() if head else None,
-                "bytes": committed.summary.stored_bytes if committed else 0,
-                "duration_ms": round((time.monotonic() - began) * 1000, 3),
-            },
-        )
-        return {
-            "commit": head.id.hex() if head is not None and (committed or landed) else None,
-            "is_new": committed is not None,
-            "landed_on": into or None,
-            "counts": {
-                "added": counts.added,
-                "modified": counts.modified,
-                "removed": counts.removed,
-            },
-            "stored_bytes": committed.summary.stored_bytes if committed else 0,
-        }
-
-    async def _seal(
-        self,
-        message: str,
-        provenance: Provenance,
-        meta: Mapping[str, str],
-        into: str,
-        progress: SendProgress,
-    ) -> Committed | None:
-        mounted = self._mounted
-        await self._flush_maps()
-        with trio.CancelScope(shield=True):
-            await mounted.settle(moved_by=owner_name())
-        if not mounted.has_changes():
-            return None
-        done = {"files": 0, "bytes": 0}
-
-        def note(files: int, size_bytes: int) -> None:
-            done.update(files=files, bytes=size_bytes)
-
-        await mounted.freeze()
-        session = mounted.session
-        assert session is not None
-        with mounted.viewed(list(mounted.overlay.frozen)) as pending:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_tell_progress, progress, done)
-                # Once the ref may have moved, what follows must be done too: hanging up does not
-                # stop a commit half-way.
-                with trio.CancelScope(shield=True), mounted.noting_unclear(), _telling_of_loss():
-                    outcome = await mounted.blocking.job(
-                        lambda: commit_pending(
-                            mounted.workspace,
-                            session,
-                            pending,
-                            message=message,
-                            provenance=provenance,
-                            meta=meta,
-                            before_move=mounted.note_sealing,
-                            into=into,
-                            built_on=mounted.own_commits,
-                            find_stored=mounted.find_stored,
-                            progress=note,
-                        )
-                    )
-                nursery.cancel_scope.cancel()
-        committed = outcome if isinstance(outcome, Committed) else None
-        with trio.CancelScope(shield=True):
-            await mounted.rebase(outcome.sealed, committed)
-        return committed
-
-    async def _land(self, into: str, committed: Committed | None) -> bool:
-        mounted = self._mounted
-        session = mounted.session
-        if not into or session is None or session.head is None:
-            return False
-        with trio.CancelScope(shield=True):
-            await mounted.blocking.job(
-                lambda: land_commit(
-                    mounted.workspace,
-                    session,
-                    into,
-                    moved_by=owner_name(),
-                    landing=committed.landing if committed is not None else None,
-                    built_on=mounted.own_commits,
-                )
-            )
-        return True
-
     async def _umount(self, *, is_lazy: bool) -> dict[str, object]:
         mounted = self._mounted
-        changes = mounted.has_changes()
+        changes = mounted.chain.has_changes()
         with trio.CancelScope(shield=True):
             await mounted.blocking.job(lambda: unmount(mounted.spec.mountpoint, is_lazy=is_lazy))
         return {"changes": changes}
-
-    async def _flush_maps(self) -> None:
-        """Have the kernel write what programs changed through shared maps: it alone has that."""
-        if not self._mounted.is_read_only:
-            mountpoint = self._mounted.spec.mountpoint
-            await self._mounted.blocking.job(lambda: _sync_mount(mountpoint))
 
 
 def describe_session(mounted: Mounted, socket_path: str) -> bytes:
@@ -327,36 +204,6 @@ def describe_session(mounted: Mounted, socket_path: str) -> bytes:
             "store_url": mounted.workspace.url,
         }
     ).encode("ascii")
-
-
-@contextmanager
-def _telling_of_loss() -> Iterator[None]:
-    """Say of a commit that could not be made what has become of the work: nothing."""
-    try:
-        yield
-    except UnavailableError as exc:
-        raise UnavailableError(
-            f"the commit was not finished: {exc}. Nothing is lost: your files are in this mount as "
-            "you left them; commit again when the store answers",
-            kind=exc.kind,
-            **exc.context,
-        ) from exc
-
-
-async def _tell_progress(progress: SendProgress, done: Mapping[str, int]) -> None:
-    while True:
-        await trio.sleep(_PROGRESS_PERIOD_S)
-        await progress(dict(done))
-
-
-def _sync_mount(mountpoint: str) -> None:
-    fd = os.open(mountpoint, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        if _libc.syncfs(fd) != 0:
-            number = ctypes.get_errno()
-            raise WorkspaceError(f"syncfs of {mountpoint}: {os.strerror(number)}", kind="sync")
-    finally:
-        os.close(fd)
 
 
 def _below(changes: Iterable[PendingChange], under: str) -> Iterator[PendingChange]:
@@ -385,12 +232,3 @@ def _change_document(change: PendingChange) -> dict[str, object]:
 
 def _is_dir(change: PendingChange) -> bool:
     return change.base is not None and change.base.is_dir
-
-
-def _text(args: Mapping[str, object], name: str) -> str:
-    value = args.get(name)
-    if value is None:
-        return ""
-    if not isinstance(value, str) or len(value) > _TEXT_MAX_CHARS:
-        raise UsageError(f"{name} must be a text", kind="args.invalid")
-    return value

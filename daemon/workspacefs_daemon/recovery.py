@@ -20,6 +20,19 @@ def _boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text()
 
 
+def open_frozen_layer(directory: Path, number: int) -> Layer:
+    """Return a layer that nobody changes any more, recovered if need be. Other sessions may read
+    it at the same time; it is not journalled, but settled (layers/journal.py).
+    """
+    recovery = recover(directory, boot_id=_boot_id(), is_frozen=True)
+    if recovery.lost_power:
+        log.warning(
+            "layer.recovered",
+            extra={"layer": str(directory), "torn_bytes": recovery.torn_bytes},
+        )
+    return Layer(directory, number=number, is_frozen=True)
+
+
 def open_layer(directory: Path, number: int) -> tuple[Layer, Journal]:
     """Return a layer and its journal, recovered if need be."""
     recovery = recover(directory, boot_id=_boot_id())

@@ -19,6 +19,8 @@ from workspacefs.client.unmount import unmount
 from workspacefs.errors import BusyError, NotFoundError, UnavailableError, WorkspaceError
 from workspacefs.statedir import StateDir
 from workspacefs_daemon.background.reading_ahead import keep_file_ids, read_ahead
+from workspacefs_daemon.background.saving import autosave
+from workspacefs_daemon.background.tidying import tidy_layers
 from workspacefs_daemon.background.uploading import upload_early
 from workspacefs_daemon.bindings.fuse.mount import mount, raise_read_ahead, serve
 from workspacefs_daemon.bindings.fuse.operations import Operations
@@ -27,6 +29,7 @@ from workspacefs_daemon.metrics import listen_metrics, serve_metrics
 from workspacefs_daemon.mounted import Mounted
 from workspacefs_daemon.opening import open_mounted
 from workspacefs_daemon.ops import Ops, describe_session
+from workspacefs_daemon.publishing import own_provenance, sync_mount
 from workspacefs_daemon.spec import SessionSpec
 
 log = logging.getLogger(__name__)
@@ -83,6 +86,8 @@ async def _serve(mounted: Mounted, ready: Callable[[Mapping[str, object]], None]
             mount(operations, spec, mounted.name)
             try:
                 nursery.start_soon(mounted.durability.run)
+                if not mounted.is_read_only:
+                    nursery.start_soon(beside, partial(tidy_layers, mounted))
                 nursery.start_soon(_unmount_on_signal, spec.mountpoint, mounted)
                 nursery.start_soon(_announce, mounted, socket_path, ready)
                 if metrics is not None:
@@ -90,6 +95,17 @@ async def _serve(mounted: Mounted, ready: Callable[[Mapping[str, object]], None]
                 if mounted.far is not None:
                     nursery.start_soon(beside, partial(read_ahead, mounted.far, mounted))
                     nursery.start_soon(beside, partial(keep_file_ids, mounted))
+                if spec.autosave_s is not None and not mounted.is_read_only:
+                    nursery.start_soon(
+                        beside,
+                        partial(
+                            autosave,
+                            mounted,
+                            own_provenance(mounted),
+                            period_s=spec.autosave_s,
+                            flush=partial(sync_mount, spec.mountpoint),
+                        ),
+                    )
                 if mounted.early is not None:
                     nursery.start_soon(beside, partial(upload_early, mounted.early, mounted))
                 await serve(operations, mounted.blocking)
@@ -131,7 +147,7 @@ async def _announce(
             "store_url": mounted.workspace.url,
             "branch": spec.branch if session is None else session.session.branch,
             "base": mounted.base.id.hex() if mounted.base else None,
-            "has_changes": mounted.has_changes(),
+            "has_changes": mounted.chain.has_changes(),
         }
     )
 

@@ -45,6 +45,10 @@ class SessionSpec:
     """Longest wait for bytes of a far store; then the program gets EIO."""
     early_upload: bool = True
     """Whether content is stored in a far store before it is committed."""
+    steals: bool = False
+    """Whether to take the session from whoever has it mounted."""
+    autosave_s: float | None = None
+    """Longest time that work stays on this machine alone; None: until it is committed."""
     cache_limit_bytes: int | None = None
     """How large the cache of this account may grow; None: as it was, or its default."""
     metrics: str | None = None
@@ -75,9 +79,19 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "prefetch": (str,),
     "store_timeout_s": (float, int),
     "early_upload": (bool,),
+    "steals": (bool,),
+    "autosave_s": (float, int, type(None)),
     "cache_limit_bytes": (int, type(None)),
     "metrics": (str, type(None)),
 }
+
+
+_OF_THE_MOUNT: Final = ("prefetch", "store_timeout_s", "early_upload", "autosave_s", "allow_other")
+
+
+def mount_options(spec: SessionSpec) -> dict[str, object]:
+    """Return what a fork's mount should have as this one has it, as what JSON can say."""
+    return {name: getattr(spec, name) for name in _OF_THE_MOUNT}
 
 
 def spec_document(spec: SessionSpec) -> dict[str, object]:

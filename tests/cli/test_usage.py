@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from workspacefs.cli.commands.mount import with_reason
 from workspacefs.cli.main import COMMANDS, main
+from workspacefs.client.mounting import with_reason
 from workspacefs.errors import ExitCode, UnavailableError
 
 

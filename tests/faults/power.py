@@ -4,6 +4,7 @@ the machine has another boot id.
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -13,7 +14,7 @@ PAGE_BYTES = 4096
 
 
 def session_directory(mount: Mount) -> Path:
-    """Return where the session keeps its layers."""
+    """Return where the session keeps its record."""
     found = list((mount.machine.state_dir / "sessions").glob("*/" + str(mount.document["session"])))
     assert len(found) == 1
     return found[0]
@@ -21,13 +22,20 @@ def session_directory(mount: Mount) -> Path:
 
 def layer_directories(mount: Mount) -> list[Path]:
     """Return the session's layers, the eldest first."""
-    return sorted((session_directory(mount) / "layers").iterdir(), key=lambda path: int(path.name))
+    home = session_directory(mount)
+    record = json.loads((home / "session.json").read_text())
+    pool = mount.machine.state_dir / "layers" / home.parent.name
+    return [pool / name for _, name in record["layers"]]
 
 
 def cut_power(mount: Mount) -> None:
-    """Kill the session, and leave of its databases what power loss may leave."""
+    """Kill the session, and leave of its databases what power loss may leave: nothing of those that
+    were not synced.
+    """
     mount.kill()
     for directory in layer_directories(mount):
+        if (directory / "boot").read_text() == "clean":
+            continue  # all of it was synced before it was marked so
         data = bytearray((directory / "data.mdb").read_bytes())
         for page in range(0, len(data), 2 * PAGE_BYTES):
             data[page : page + PAGE_BYTES] = os.urandom(PAGE_BYTES)

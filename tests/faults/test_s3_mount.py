@@ -705,7 +705,7 @@ def test_mount_waits_for_two_requests_until_it_lists(s3: S3Machine) -> None:
     s3.proxy.clear_log()
     s3.proxy.delay_s = 0.2  # so that what is asked at once overlaps
 
-    other = s3.beside().mount()
+    other = s3.beside().mount(session="fresh")
     names = os.listdir(other.path)
     waited_for = [info for info in s3.proxy.log if any(part in info.path for part in needed)]
     go_on.set()

@@ -7,6 +7,7 @@ Golden files that are missing are made by: python tests/format/test_golden_packs
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from workspacefs.objects.refs import ChunkRef, Locator, Ref
 from workspacefs.packs.reader import ObjectStore
 from workspacefs.packs.table import ObjectKind, load_table, pack_key
 from workspacefs.packs.writer import ObjectWriter
-from workspacefs.refs import RefRecord, SessionRecord
+from workspacefs.refs import Lease, RefRecord, SavedWork, SessionRecord
 from workspacefs.refs.record import decode_ref, encode_ref
 
 GOLDEN = Path(__file__).parent / "golden" / "packs"
@@ -99,10 +100,20 @@ def refs() -> dict[str, RefRecord]:
         lineage=("aa", "bb"),
         fid_epochs=(1, 2**39 - 1),
     )
+    saved = SavedWork(
+        commit_id=CommitId(b"\xcc" * 32), locator=Locator(FIRST, 32, 500, 0, 90), saver="0f0f",
+        host="box", saved_ns=NS,
+    )  # fmt: skip
     return {
         "branch": branch,
         "empty": RefRecord(write_id="00", moved_at_ns=NS),
         "session": RefRecord(write_id="00", moved_at_ns=NS, session=session),
+        "saved": replace(
+            branch,
+            session=replace(
+                session, saved=saved, lease=Lease(saver="0f0f", host="box", since_ns=NS)
+            ),
+        ),
     }
 
 

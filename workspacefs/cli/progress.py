@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
+
+from workspacefs.cli.context import size_text
 
 
 class Bar:
@@ -40,3 +43,11 @@ class Bar:
     ) -> None:
         if self._bar is not None:
             self._bar.close()
+
+
+def show_files(bar: Bar, facts: Mapping[str, object]) -> None:
+    """Show what a session says of files that it stores."""
+    done, total, size = facts.get("files"), facts.get("files_total"), facts.get("bytes")
+    if isinstance(done, int):
+        note = size_text(size) if isinstance(size, int) else ""
+        bar.update(done, total if isinstance(total, int) else None, note)

@@ -14,9 +14,13 @@ from workspacefs.objects.commits import Provenance
 
 def new_provenance(options: argparse.Namespace, context: Context) -> Provenance:
     """Return the provenance of what is done now: account and host, flags, environment."""
-    host = socket.gethostname()
     given = given_provenance(options, context.environ)
-    return Provenance(author=f"{_account()}@{host}", host=host, **given)
+    return Provenance(author=own_name(), host=socket.gethostname(), **given)
+
+
+def own_name() -> str:
+    """Return "user@host" of this process."""
+    return f"{_account()}@{socket.gethostname()}"
 
 
 def _account() -> str:

@@ -9,14 +9,23 @@ from workspacefs.cli.commit_text import time_text
 from workspacefs.cli.context import Context
 from workspacefs.cli.revision import open_place
 from workspacefs.client.registry import LiveSession, find_hidden
-from workspacefs.refs import RefKind
+from workspacefs.refs import RefKind, SavedWork
+from workspacefs.workspace.local import local_sizes
+from workspacefs.workspace.workspace import Workspace
 
 
 def rows_of(
     options: argparse.Namespace, mounted: Sequence[LiveSession], context: Context
 ) -> list[dict[str, object]]:
-    """Return one row for each session that was not deleted, in order of name."""
+    """Return the rows of the workspace that `options` name; see sessions_of."""
     workspace = open_place(options.where, None, options, context).workspace
+    return sessions_of(workspace, mounted, context)
+
+
+def sessions_of(
+    workspace: Workspace, mounted: Sequence[LiveSession], context: Context
+) -> list[dict[str, object]]:
+    """Return one row for each session that was not deleted, in order of name."""
     hidden = find_hidden(mounted)
     here = {
         session.session: session
@@ -25,12 +34,15 @@ def rows_of(
         and session.is_alive()
         and session.session_id not in hidden
     }
+    local = local_sizes(context.state, workspace.id)
     rows: list[dict[str, object]] = []
-    for name, record in workspace.refs.iter(RefKind.SESSION):
+    refs = list(workspace.refs.iter(RefKind.SESSION))
+    names = {record.session.session_id: name for name, record in refs if record.session}
+    for name, record in refs:
         session = record.session
         if session is None or session.state != "open":
             continue
-        live = here.get(name)
+        live, sizes = here.get(name), local.get(session.session_id)
         rows.append(
             {
                 "session": name,
@@ -43,6 +55,23 @@ def rows_of(
                 "moved": time_text(record.moved_at_ns),
                 "moved_by": record.moved_by,
                 "mountpoint": live.mountpoint if live is not None else None,
+                "lineage": [
+                    {"session_id": one, "session": names.get(one)} for one in session.lineage
+                ],
+                "saved": _saved_row(session.saved),
+                "layers": None if sizes is None else sizes.layers,
+                "unique_bytes": None if sizes is None else sizes.unique_bytes,
+                "shared_bytes": None if sizes is None else sizes.shared_bytes,
             }
         )
     return rows
+
+
+def _saved_row(saved: SavedWork | None) -> dict[str, object] | None:
+    if saved is None:
+        return None
+    return {
+        "commit": saved.commit_id.hex(),
+        "host": saved.host,
+        "time": time_text(saved.saved_ns),
+    }

@@ -18,6 +18,7 @@ import lmdb
 
 from workspacefs.errors import IntegrityError, NoSpaceError, WorkspaceError
 from workspacefs.ids import FileId
+from workspacefs.layers.disk import sync_file
 from workspacefs.layers.rows import decode_name, name_key
 
 MAP_BYTES: Final = 64 << 30
@@ -29,8 +30,14 @@ _FULL_BELOW_BYTES: Final = 64 * 1024
 class Database:
     """Rows by key. For one thread, but a Snapshot may be read from any one other thread."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, is_frozen: bool = False) -> None:
+        """Open the rows in `directory`; frozen ones, which nobody changes, for reading alone.
+
+        Any number of processes may have frozen rows open: without a writer they need none of the
+        126 places that the lock file has for readers.
+        """
         self._directory = directory
+        self._is_frozen = is_frozen
         self.dirty_keys: set[bytes] = set()
         """Keys changed since the journal was last written."""
         try:
@@ -41,6 +48,8 @@ class Database:
                 metasync=False,
                 max_spare_txns=4,
                 mode=0o600,
+                readonly=is_frozen,
+                lock=not is_frozen,
             )
         except lmdb.Error as exc:
             raise _from_lmdb(exc, directory) from exc
@@ -110,6 +119,10 @@ class Database:
 
     def sync(self) -> None:
         """Put the database itself on disk."""
+        if self._is_frozen:
+            # LMDB writes with pwrite(2): what another process wrote is in the same page cache.
+            sync_file(self._directory / "data.mdb")
+            return
         try:
             self._env.sync(True)
         except lmdb.Error as exc:

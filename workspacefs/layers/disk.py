@@ -7,6 +7,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from workspacefs.errors import NoSpaceError, WorkspaceError
@@ -56,3 +57,13 @@ def from_os_error(exc: OSError, what: str) -> WorkspaceError:
     error = WorkspaceError(f"{what}: {exc.strerror}", kind="layer.io")
     error.errno = exc.errno or errno.EIO
     return error
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of a file survive power loss, whoever wrote it."""
+    with explained(f"{path} cannot be written"):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

@@ -19,9 +19,11 @@ Source: xxHash specification (XXH3-64); fdatasync(2); random(4) for boot_id.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -128,11 +130,7 @@ class Journal:
             os.fdatasync(layer.segment.fd)
         for file_id in pending.files:
             # One at a time: a program may write more files than a process may have open.
-            fd = layer.own.dup(file_id)
-            try:
-                os.fdatasync(fd)
-            finally:
-                os.close(fd)
+            _sync_own_file(layer, file_id)
         if pending.names_are_dirty:
             sync_directory(layer.directory / "files")
             sync_directory(layer.directory)
@@ -214,11 +212,17 @@ class Recovery:
     """Length of what stood in the journal past its last whole sync: of one that was under way."""
 
 
-def recover(directory: Path, *, boot_id: str) -> Recovery:
+def recover(directory: Path, *, boot_id: str, is_frozen: bool = False) -> Recovery:
     """Rebuild a layer's rows from its journal if power was lost since they were written.
 
     Must run before the layer is opened. Afterwards the layer belongs to this boot. A layer that is
     not there yet is begun: it survives power loss from then on.
+
+    Args:
+        directory: The layer's.
+        boot_id: Of this boot of the machine.
+        is_frozen: Nobody writes to it any more, and other processes may have it open: what is clean
+            stays so.
 
     Raises:
         IntegrityError: The rows are needed and the journal is missing or has no good header.
@@ -229,10 +233,12 @@ def recover(directory: Path, *, boot_id: str) -> Recovery:
         _begin(directory, journal)
         _write_mark(mark, boot_id)
         return Recovery(lost_power=False, journal_is_complete=True)
-    last = mark.read_text()
-    lost = last not in (boot_id, _CLEAN)
-    torn_bytes = _rebuild(directory, journal) if lost else 0
-    _write_mark(mark, boot_id)
+    with _alone(directory):
+        last = mark.read_text()
+        lost = last not in (boot_id, _CLEAN)
+        torn_bytes = _rebuild(directory, journal) if lost else 0
+        if not (is_frozen and last == _CLEAN):
+            _write_mark(mark, boot_id)
     return Recovery(lost, journal_is_complete=lost or last == _CLEAN, torn_bytes=torn_bytes)
 
 
@@ -284,8 +290,51 @@ def _replay(txn: lmdb.Transaction, flat: list[bytes | None]) -> None:
 
 def mark_clean(layer: Layer) -> None:
     """Sync the database itself, so that the layer stands on any boot; call after the last write."""
-    layer.rows.sync()
-    _write_mark(layer.directory / "boot", _CLEAN)
+    with _alone(layer.directory):
+        layer.rows.sync()
+        _write_mark(layer.directory / "boot", _CLEAN)
+
+
+def settle(layer: Layer) -> None:
+    """Make all of a frozen layer survive power loss, once and for all, whoever wrote it; from any
+    process that has it open.
+
+    Raises:
+        NoSpaceError: The disk is full.
+    """
+    mark = layer.directory / "boot"
+    with _alone(layer.directory):
+        if mark.read_text() == _CLEAN:
+            return
+        try:
+            os.fdatasync(layer.segment.fd)
+            for file_id in layer.own.iter_ids():
+                _sync_own_file(layer, file_id)
+            sync_directory(layer.own.directory)
+            sync_directory(layer.directory)
+        except OSError as exc:
+            raise from_os_error(exc, f"{layer.directory} cannot be written") from exc
+        layer.rows.sync()
+        _write_mark(mark, _CLEAN)
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Keep other processes from recovering or settling a layer within the block."""
+    fd = os.open(directory / "settling", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _sync_own_file(layer: Layer, file_id: FileId) -> None:
+    fd = layer.own.dup(file_id)
+    try:
+        os.fdatasync(fd)
+    finally:
+        os.close(fd)
 
 
 def sync_directory(directory: Path) -> None:

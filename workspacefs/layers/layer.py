@@ -6,7 +6,8 @@
     journal             what power loss must not take: journal.py
     ballast             space held back for deletes on a full disk
 
-One process opens a layer for writing, once; never across a fork.
+One process opens a layer for writing, once; never across a fork. Once it is frozen, others may open
+it for reading.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ Doomed = FileId | tuple[int, int]
 class Layer:
     """A layer that is open in this process."""
 
-    def __init__(self, directory: Path, *, number: int) -> None:
+    def __init__(self, directory: Path, *, number: int, is_frozen: bool = False) -> None:
+        """Open a layer; a frozen one for reading alone, whoever else has it open."""
         self.directory = directory
         self.number = number
         self.doomed: list[Doomed] = []
@@ -45,7 +47,7 @@ class Layer:
         with explained(f"layer {directory} cannot be opened"):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         is_new = not (directory / "segment").exists()
-        self.rows = Database(directory)
+        self.rows = Database(directory, is_frozen=is_frozen)
         self.own = OwnFiles(directory / "files")
         self.segment = Segment(directory / "segment")
         self.own.names_are_dirty = is_new

@@ -1,19 +1,21 @@
-"""Moving a live layer from frozen layers onto the commit that was made of them.
+"""Moving a live layer from frozen layers onto what was made of them: a commit, or one layer.
 
 Rows of the live layer may speak of bodies in the frozen layers, and of directories of the old
-base. Both have entries in the new commit that say the same, so rows are rewritten one by one while
-the frozen layers are still there; at every moment all of it reads the same.
+base. What was made says the same of both, so rows are rewritten one by one while the frozen layers
+are still there; at every moment all of it reads the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
+from typing import TypeAlias
 
 from workspacefs.ids import FileId
 from workspacefs.layers.bodies import BodyContent, OwnFile, Run
 from workspacefs.layers.layer import Layer
 from workspacefs.layers.rows import (
     ContentDesc,
+    InodeRow,
     OwnFileDesc,
     RunDesc,
     decode_inode,
@@ -24,15 +26,17 @@ from workspacefs.objects.entry import Entry, Subtree
 _SLICE_ROWS = 500
 
 
-def rebase_rows(
-    live: Layer, entries: Mapping[FileId, Entry], sealed: Collection[int]
-) -> Iterator[None]:
+FindState: TypeAlias = Callable[[FileId], Entry | InodeRow | None]
+"""Returns what was made of a file that the frozen layers had changed; None for all others."""
+
+
+def rebase_rows(live: Layer, find: FindState, gone: Collection[int]) -> Iterator[None]:
     """Rewrite the inode rows of `live`; yields between slices, when other work may go on.
 
     Args:
         live: The layer.
-        entries: What the commit has for each file that the sealed layers had changed.
-        sealed: Numbers of the layers that the commit was made of.
+        find: What the commit or layer has instead.
+        gone: Numbers of the layers that it was made of.
     """
     after = b"I"
     while True:
@@ -46,7 +50,7 @@ def rebase_rows(
             assert value is not None
             row = decode_inode(value)
             file_id = FileId(int.from_bytes(key[1:], "big"))
-            content = _rebased_desc(row.content, entries.get(file_id), sealed)
+            content = _rebased_desc(row.content, find(file_id), gone)
             if content is not row.content:
                 changed.append((key, encode_inode(row._replace(content=content))))
         if changed:
@@ -56,38 +60,41 @@ def rebase_rows(
 
 
 def _rebased_desc(
-    content: ContentDesc, entry: Entry | None, sealed: Collection[int]
+    content: ContentDesc, made: Entry | InodeRow | None, gone: Collection[int]
 ) -> ContentDesc:
     match content:
-        case Subtree() if entry is not None:
-            return entry.content
-        case RunDesc(number, _, _) if number in sealed and entry is not None:
-            return entry.content
-        case OwnFileDesc(number, _, _) if number in sealed and entry is not None:
-            return entry.content
+        case Subtree() if isinstance(made, Entry):  # layers alone do not move the base
+            return made.content
+        case RunDesc(number, _, _) if number in gone and made is not None:
+            return made.content
+        case OwnFileDesc(number, _, _) if number in gone and made is not None:
+            return made.content
         case OwnFileDesc(number, lower_bytes, lower) if lower is not None:
-            return OwnFileDesc(number, lower_bytes, _rebased_desc(lower, entry, sealed))
+            return OwnFileDesc(number, lower_bytes, _rebased_desc(lower, made, gone))
         case _:
             return content
 
 
 def rebased_content(
-    content: BodyContent, entry: Entry | None, sealed: Collection[int]
+    content: BodyContent, made: BodyContent, gone: Collection[int], *, moves_base: bool
 ) -> BodyContent:
-    """Return what takes the place of a content in memory. A file without an entry in the commit
-    has lost its last name; it keeps what it has.
+    """Return what takes the place of a content in memory.
+
+    Args:
+        content: What a file or directory has.
+        made: What the commit or layer has instead.
+        gone: As for rebase_rows.
+        moves_base: Whether it is a commit, so that directories show another base.
     """
-    if entry is None:
-        return content
     match content:
-        case Subtree():
-            return entry.content
-        case Run() if content.layer.number in sealed:
-            return entry.content
-        case OwnFile() if content.layer.number in sealed:
-            return entry.content
+        case Subtree() if moves_base:
+            return made
+        case Run() if content.layer.number in gone:
+            return made
+        case OwnFile() if content.layer.number in gone:
+            return made
         case OwnFile():
-            content.lower = rebased_content(content.lower, entry, sealed)
+            content.lower = rebased_content(content.lower, made, gone, moves_base=moves_base)
             return content
         case _:
             return content

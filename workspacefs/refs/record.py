@@ -22,7 +22,9 @@ from workspacefs.ids import ID_BYTES, PACK_ID_BYTES, CommitId, PackId, commit_id
 from workspacefs.objects.commits import Commit, decode_commit
 from workspacefs.objects.refs import Locator, Ref
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+_FORMAT_OF_OTHERS: Final = 1
+"""Written as long as there is no need for more, so that an earlier release can read it."""
 VALUE_MAX_BYTES: Final = 64 * 1024 * 1024
 _INT64: Final = 1 << 63
 
@@ -35,6 +37,31 @@ class RefKind(enum.Enum):
     BRANCH = "branch"
     TAG = "tag"
     SESSION = "session"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedWork:
+    """Uncommitted work of a session as it was last stored."""
+
+    commit_id: CommitId
+    """Of a commit on top of the session's head, which is no part of any history."""
+    locator: Locator
+    saver: str
+    """Which copy of the session on which machine stored it; see LocalRecord.saver."""
+    host: str
+    saved_ns: int
+    """Wall time there, for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """Who has a session mounted, or had when it was last heard of: leases do not run out."""
+
+    saver: str
+    """As in SavedWork."""
+    host: str
+    since_ns: int
+    """Wall time there, for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +83,15 @@ class SessionRecord:
     """Session ids that it was forked from, the eldest first."""
     fid_epochs: tuple[int, ...] = ()
     """File id epochs that it drew from."""
+    saved: SavedWork | None = None
+    """None: there is nothing beyond the head, or it was never stored."""
+    lease: Lease | None = None
+    """None: nobody has it mounted."""
+
+    @property
+    def needs_format_2(self) -> bool:
+        """Whether this says something that format 1 has no member for."""
+        return self.saved is not None or self.lease is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +132,9 @@ class RefRecord:
 def encode_ref(record: RefRecord) -> bytes:
     """Return the value that is stored for `record`."""
     session = record.session
+    is_new = session is not None and session.needs_format_2
     document: _Json = {
-        "format": FORMAT_VERSION,
+        "format": FORMAT_VERSION if is_new else _FORMAT_OF_OTHERS,
         "commit": None if record.commit_id is None else record.commit_id.hex(),
         "body": base64.b64encode(record.commit_body).decode("ascii"),
         "locators": [_locator_json(locator) for locator in record.commit_locators],
@@ -117,6 +154,8 @@ def encode_ref(record: RefRecord) -> bytes:
             "state": session.state,
             "lineage": list(session.lineage),
             "fid_epochs": list(session.fid_epochs),
+            **({} if session.saved is None else {"saved": _saved_json(session.saved)}),
+            **({} if session.lease is None else {"lease": _lease_json(session.lease)}),
         },
     }
     return _line({**document, "check": _check_of(document)})
@@ -160,7 +199,7 @@ def _checked(value: bytes, key: str) -> _Json:
 
 
 def _record_of(version: object, document: _Json) -> RefRecord:
-    _require(version == FORMAT_VERSION)
+    _require(version in (_FORMAT_OF_OTHERS, FORMAT_VERSION))
     commit_id, body = _commit_id(document.pop("commit")), document.pop("body")
     locators, session = document.pop("locators"), document.pop("session")
     _require(isinstance(body, str) and isinstance(locators, list))
@@ -182,6 +221,8 @@ def _record_of(version: object, document: _Json) -> RefRecord:
         session=None if session is None else _session_of(session),
     )
     _require(not document)
+    is_new = record.session is not None and record.session.needs_format_2
+    _require(is_new == (version == FORMAT_VERSION))
     return record
 
 
@@ -200,9 +241,55 @@ def _session_of(value: object) -> SessionRecord:
         state=_text(value.pop("state")),
         lineage=tuple(map(_text, lineage)),
         fid_epochs=tuple(map(_int, epochs)),
+        saved=_saved_of(value.pop("saved")) if "saved" in value else None,
+        lease=_lease_of(value.pop("lease")) if "lease" in value else None,
     )
     _require(not value and session.state in ("open", "deleted"))
     return session
+
+
+def _saved_json(saved: SavedWork) -> _Json:
+    return {
+        "commit": saved.commit_id.hex(),
+        "locator": _locator_json(saved.locator),
+        "saver": saved.saver,
+        "host": saved.host,
+        "saved_ns": saved.saved_ns,
+    }
+
+
+def _saved_of(value: object) -> SavedWork:
+    _require(isinstance(value, dict))
+    assert isinstance(value, dict)
+    commit_id, locator = _commit_id(value.pop("commit")), _locator_of(value.pop("locator"))
+    _require(commit_id is not None and locator is not None)
+    assert commit_id is not None
+    assert locator is not None
+    saved = SavedWork(
+        commit_id=commit_id,
+        locator=locator,
+        saver=_text(value.pop("saver")),
+        host=_text(value.pop("host")),
+        saved_ns=_int(value.pop("saved_ns")),
+    )
+    _require(not value)
+    return saved
+
+
+def _lease_json(lease: Lease) -> _Json:
+    return {"saver": lease.saver, "host": lease.host, "since_ns": lease.since_ns}
+
+
+def _lease_of(value: object) -> Lease:
+    _require(isinstance(value, dict))
+    assert isinstance(value, dict)
+    lease = Lease(
+        saver=_text(value.pop("saver")),
+        host=_text(value.pop("host")),
+        since_ns=_int(value.pop("since_ns")),
+    )
+    _require(not value)
+    return lease
 
 
 def _locator_json(locator: Locator | None) -> list[object] | None:

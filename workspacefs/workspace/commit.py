@@ -7,7 +7,7 @@ land on}, {session's ref, log entry of the landing}, and then land_commit's {bra
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from workspacefs.backend.rounds import in_one_round
@@ -134,7 +134,7 @@ def commit_pending(
             previous=session.record,
             action="commit",
             moved_by=provenance.author,
-            session=session.session,
+            session=replace(session.session, saved=None),  # the commit has it all
         )
         # The branch is looked at even if the commit then fails: it costs no time.
         tip, (stored, planned) = in_one_round(
@@ -152,7 +152,7 @@ def commit_pending(
         if landing is not None and landing.planned is not None:
             withdraw_move(workspace, landing.planned)
         raise _moved(session)
-    moved = OpenSession(session.session, answer.record, answer.version)
+    moved = OpenSession(planned.move.session or session.session, answer.record, answer.version)
     return Committed(stored.ref, commit, sealed, stored.summary, moved, landing)
 
 
@@ -243,9 +243,8 @@ def _settled(session: OpenSession, pending: Pending) -> Committed:
 def _moved(session: OpenSession) -> MovedError:
     return MovedError(
         f"session {session.session.name} was moved by someone else: it is in use in another "
-        "place. Nothing is lost: your files are in this mount as you left them. First copy "
-        "what you need out of the mount; then mount the workspace with another --session, and "
-        "bring it in there",
+        "place. Nothing is lost: your files are in this mount as you left them, which takes no "
+        "changes any more. Go on with them in a session of their own: workspacefs fork PATH DIR",
         kind="session.moved",
         session=session.session.name,
     )

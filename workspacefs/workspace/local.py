@@ -3,10 +3,10 @@
     <state>/sessions/<workspace id>/<session name>/
         lock            flock: held by the process that has the session mounted
         session.json    which session, its base, its layers; `check` is the BLAKE3 of the rest
-        layers/<n>/     see layers/layer.py
 
 session.json is replaced whole and durably; it changes only when a session begins, freezes its
-live layer, or has committed. What is in no list there is left over from a crash and is removed.
+live layer, or has committed. The layers themselves lie in a pool (layer_pool.py), since forks
+share them. What is in no list there is left over from a crash and is removed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
-from collections.abc import Mapping
+import secrets
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from blake3 import blake3
 
@@ -27,10 +29,30 @@ from workspacefs.ids import CommitId, PackId
 from workspacefs.layers.disk import from_os_error
 from workspacefs.layers.journal import sync_directory
 from workspacefs.objects.refs import Locator, Ref
+from workspacefs.statedir import StateDir
+from workspacefs.workspace.layer_pool import LayerPlace, LayerPool
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
+_RECORD: Final = "session.json"
+_EARLIER: Final = "earlier-"
+_OLD_NUMBERS: Final = 1 << 32
 _SLASH: Final = ","
 """Stands for / in directory names, as in keys: no session name has a comma."""
+
+
+class IdMark(NamedTuple):
+    """A place in an epoch of file ids."""
+
+    epoch: int
+    number: int
+
+
+class IdRange(NamedTuple):
+    """File ids `start` to `stop` of an epoch."""
+
+    epoch: int
+    start: int
+    stop: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,33 +62,46 @@ class LocalRecord:
     session_id: str
     base: Ref | None
     """Commit that the layers lie over; None: an empty workspace."""
-    layers: tuple[int, ...]
-    """Numbers, the eldest first; the last one is live."""
-    next_layer: int
+    layers: tuple[LayerPlace, ...]
+    """The eldest first; the last one is live."""
     sealing: CommitId | None = None
     """Commit that `sealed_layers` were being made into when this was written."""
     sealed_layers: tuple[int, ...] = ()
+    """Numbers."""
+    given_ids: IdMark | None = None
+    """File ids before this mark are in use or were given to forks, whatever the live layer says
+    after a power loss."""
+    own_ids: IdRange | None = None
+    """That a fork was given to begin with."""
+    saver: str = ""
+    """Tells this copy of the session from those on other machines; hex, random."""
 
-    def freeze(self) -> LocalRecord:
-        """Return the record with one more live layer on top."""
-        return replace(self, layers=(*self.layers, self.next_layer), next_layer=self.next_layer + 1)
+    def with_live(self, place: LayerPlace) -> LocalRecord:
+        """Return the record with one more layer on top."""
+        return replace(self, layers=(*self.layers, place))
+
+    def without(self, numbers: Collection[int]) -> LocalRecord:
+        """Return the record without some layers, and not sealing any more."""
+        kept = tuple(place for place in self.layers if place.number not in numbers)
+        return replace(self, layers=kept, sealing=None, sealed_layers=())
 
 
 class LocalSession:
     """The directory of one session, locked by us. Close it to let another process have it."""
 
-    def __init__(self, directory: Path, lock_fd: int) -> None:
+    def __init__(self, directory: Path, lock_fd: int, pool: LayerPool) -> None:
         self.directory = directory
+        self.pool = pool
         self._lock_fd = lock_fd
 
     @classmethod
-    def lock(cls, sessions_dir: Path, workspace_id: str, name: str) -> LocalSession:
+    def lock(cls, state: StateDir, workspace_id: str, name: str) -> LocalSession:
         """Take a session's directory; create it when it is not there.
 
         Raises:
             BusyError: Another process has the session mounted (kind "session.mounted").
         """
-        directory = sessions_dir / workspace_id / name.replace("/", _SLASH)
+        directory = _sessions_of(state, workspace_id) / name.replace("/", _SLASH)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -79,7 +114,7 @@ class LocalSession:
                 kind="session.mounted",
                 session=name,
             ) from exc
-        return cls(directory, fd)
+        return cls(directory, fd, open_pool(state, workspace_id))
 
     def load(self) -> LocalRecord | None:
         """Return what session.json says, or None: there is no work here.
@@ -87,17 +122,10 @@ class LocalSession:
         Raises:
             IntegrityError: It is damaged.
         """
-        path = self.directory / "session.json"
-        try:
-            text = path.read_text()
-        except FileNotFoundError:
-            return None
-        try:
-            return _record_of(_checked(text), path)
-        except (ValueError, KeyError, TypeError, AttributeError) as exc:
-            raise IntegrityError(
-                f"{path} is damaged; the layers beside it are kept", kind="session.local_damaged"
-            ) from exc
+        found = _load(self.directory / _RECORD)
+        if found is not None and any(place.number < _OLD_NUMBERS for place in found.layers):
+            self._move_old_layers(found)
+        return found
 
     def save(self, record: LocalRecord) -> None:
         """Replace session.json; the new one survives power loss on return.
@@ -105,7 +133,7 @@ class LocalSession:
         Raises:
             NoSpaceError: The disk is full; the old one stands.
         """
-        path = self.directory / "session.json"
+        path = self.directory / _RECORD
         document = _document_of(record)
         temporary = path.with_suffix(".new")
         try:
@@ -118,26 +146,22 @@ class LocalSession:
         except OSError as exc:
             raise from_os_error(exc, f"{path} cannot be written") from exc
 
-    def layer_directory(self, number: int) -> Path:
+    def forget(self, record: LocalRecord) -> None:
+        """Delete session.json, and the layers that no other session needs; after power loss the
+        layers may still be there.
+        """
+        (self.directory / _RECORD).unlink()
+        sync_directory(self.directory)
+        self.pool.release(record.layers)
+
+    @property
+    def owner(self) -> str:
+        """What the pool calls this session."""
+        return self.directory.name
+
+    def layer_directory(self, place: LayerPlace) -> Path:
         """Return where a layer is."""
-        return self.directory / "layers" / str(number)
-
-    def remove_layer(self, number: int) -> None:
-        """Delete a layer that no record names any more."""
-        shutil.rmtree(self.layer_directory(number), ignore_errors=True)
-
-    def sweep_layers(self, record: LocalRecord) -> None:
-        """Delete layers that the record does not name: what a crash left."""
-        layers = self.directory / "layers"
-        if layers.is_dir():
-            for path in layers.iterdir():
-                if not path.name.isdigit() or int(path.name) not in record.layers:
-                    shutil.rmtree(path)
-
-    def has_layers(self) -> bool:
-        """Tell whether there are layers, of whatever."""
-        layers = self.directory / "layers"
-        return layers.is_dir() and any(layers.iterdir())
+        return self.pool.directory(place)
 
     def check_layers(self, record: LocalRecord) -> None:
         """Look whether all layers are there.
@@ -145,22 +169,27 @@ class LocalSession:
         Raises:
             IntegrityError: One is missing: opening it would begin an empty one in its place.
         """
-        for number in record.layers:
-            directory = self.layer_directory(number)
+        for place in record.layers:
+            directory = self.layer_directory(place)
             if not (directory / "boot").exists():
                 raise IntegrityError(
                     f"layer {directory} is missing, and with it work that is not committed",
                     kind="layer.missing",
                 )
 
+    def _move_old_layers(self, record: LocalRecord) -> None:
+        """Bring layers of a record of format 1 into the pool."""
+        with self.pool.holding():
+            for place in record.layers:
+                if place.number < _OLD_NUMBERS:
+                    old = self.directory / "layers" / str(place.number)
+                    self.pool.adopt(old, place, self.owner)
+
     def set_aside(self, session_id: str) -> Path:
-        """Move layers of an earlier session of this name out of the way; nothing is deleted."""
-        kept = self.directory / f"earlier-{session_id}"
+        """Move the record of an earlier session of this name out of the way; its layers stay."""
+        kept = self.directory / f"{_EARLIER}{session_id}"
         kept.mkdir(mode=0o700)
-        for name in ("layers", "session.json"):
-            path = self.directory / name
-            if path.exists():
-                path.rename(kept / name)
+        (self.directory / _RECORD).rename(kept / _RECORD)
         return kept
 
     def close(self) -> None:
@@ -168,10 +197,87 @@ class LocalSession:
         os.close(self._lock_fd)
 
 
+def open_pool(state: StateDir, workspace_id: str) -> LayerPool:
+    """Return the layers of a workspace on this machine."""
+    sessions = _sessions_of(state, workspace_id)
+
+    def find_used() -> frozenset[str]:
+        records = (_load(path) for path in _iter_record_paths(sessions))
+        return frozenset(
+            place.name for record in records if record is not None for place in record.layers
+        )
+
+    return LayerPool(Path(state.layers_dir) / workspace_id, find_used)
+
+
+def new_saver() -> str:
+    """Return a saver that no other copy of a session has."""
+    return secrets.token_hex(8)
+
+
+class LocalSizes(NamedTuple):
+    """What a session takes on the disk of this machine."""
+
+    layers: int
+    unique_bytes: int
+    """In layers that no other session needs."""
+    shared_bytes: int
+
+
+def local_sizes(state: StateDir, workspace_id: str) -> dict[str, LocalSizes]:
+    """Return what each session that has work here takes, by session id; what cannot be read is
+    left out.
+    """
+    pool = open_pool(state, workspace_id)
+    records = []
+    for path in _iter_record_paths(_sessions_of(state, workspace_id)):
+        with suppress(IntegrityError, RefusedError):  # to mount it says so
+            if (record := _load(path)) is not None:
+                records.append(record)
+    users = Counter(place.name for record in records for place in record.layers)
+    bytes_by_name = {name: pool.size_bytes(name) for name in users}
+
+    def total(record: LocalRecord, *, is_shared: bool) -> int:
+        return sum(
+            bytes_by_name[place.name]
+            for place in record.layers
+            if (users[place.name] > 1) == is_shared
+        )
+
+    return {
+        record.session_id: LocalSizes(
+            len(record.layers), total(record, is_shared=False), total(record, is_shared=True)
+        )
+        for record in records
+    }
+
+
+def _sessions_of(state: StateDir, workspace_id: str) -> Path:
+    return Path(state.sessions_dir) / workspace_id
+
+
+def _iter_record_paths(sessions: Path) -> Iterator[Path]:
+    yield from sessions.glob(f"*/{_RECORD}")
+    yield from sessions.glob(f"*/{_EARLIER}*/{_RECORD}")
+
+
+def _load(path: Path) -> LocalRecord | None:
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return None
+    try:
+        return _record_of(_checked(text), path)
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise IntegrityError(
+            f"{path} is damaged; the layers of the session are kept", kind="session.local_damaged"
+        ) from exc
+
+
 def _checked(text: str) -> dict[str, object]:
     document = json.loads(text)
     check = document.pop("check", None)
-    is_ours = document["format"] == _FORMAT  # a newer one is refused as such
+    is_ours = document["format"] <= _FORMAT  # a newer one is refused as such
     if is_ours and (check != _check_of(document) or not document["layers"]):
         raise ValueError("the check does not fit")
     assert isinstance(document, dict)
@@ -192,10 +298,12 @@ def _document_of(record: LocalRecord) -> dict[str, object]:
         "session_id": record.session_id,
         "base": None if record.base is None else record.base.id.hex(),
         "base_locator": _locator_out(None if record.base is None else record.base.locator),
-        "layers": list(record.layers),
-        "next_layer": record.next_layer,
+        "layers": [list(place) for place in record.layers],
         "sealing": None if record.sealing is None else record.sealing.hex(),
         "sealed_layers": list(record.sealed_layers),
+        "given_ids": None if record.given_ids is None else list(record.given_ids),
+        "own_ids": None if record.own_ids is None else list(record.own_ids),
+        "saver": record.saver,
     }
 
 
@@ -207,22 +315,33 @@ def _record_of(document: Mapping[str, object], path: Path) -> LocalRecord:
             kind="format.newer",
         )
     base, sealing = document["base"], document["sealing"]
+    session_id = str(document["session_id"])
+    given, own = document.get("given_ids"), document.get("own_ids")
     return LocalRecord(
-        session_id=str(document["session_id"]),
+        session_id=session_id,
         base=None
         if base is None
         else Ref(bytes.fromhex(str(base)), _locator_in(document["base_locator"])),
-        layers=_numbers(document["layers"]),
-        next_layer=int(str(document["next_layer"])),
+        layers=tuple(_place_in(stored, session_id) for stored in _list_in(document["layers"])),
         sealing=None if sealing is None else CommitId(bytes.fromhex(str(sealing))),
-        sealed_layers=_numbers(document["sealed_layers"]),
+        sealed_layers=tuple(map(int, _list_in(document["sealed_layers"]))),
+        given_ids=None if given is None else IdMark(*map(int, _list_in(given))),
+        own_ids=None if own is None else IdRange(*map(int, _list_in(own))),
+        saver=str(document.get("saver", "")) or new_saver(),
     )
 
 
-def _numbers(value: object) -> tuple[int, ...]:
+def _place_in(stored: object, session_id: str) -> LayerPlace:
+    if isinstance(stored, int):  # format 1
+        return LayerPlace(stored, f"{session_id}-{stored}")
+    number, name = _list_in(stored)
+    return LayerPlace(int(number), str(name))
+
+
+def _list_in(value: object) -> list[Any]:
     if not isinstance(value, list):
         raise TypeError("not a list")
-    return tuple(int(number) for number in value)
+    return value
 
 
 def _locator_out(locator: Locator | None) -> list[object] | None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from workspacefs.chunking.parameters import ChunkParameters
 from workspacefs.ids import FileId
 from workspacefs.layers.bodies import ChunkSource, is_zero_span, read_body
 from workspacefs.layers.rows import InodeRow, OwnFileDesc, RunDesc
 from workspacefs.objects.commits import ChangeCounts
-from workspacefs.objects.entry import Content, Entry, Subtree
+from workspacefs.objects.entry import Chunks, Content, Entry, Subtree
+from workspacefs.objects.refs import Locator
 from workspacefs.packs.writer import ObjectWriter
 from workspacefs.trees.edit import edit_directory
 from workspacefs.trees.parameters import TreeParameters
@@ -43,6 +44,50 @@ class Sealed:
     counts: ChangeCounts
 
 
+_CONTENTS_MAX: Final = 100_000
+"""About 60 MB. What is past that is read and stored again by the next save."""
+
+
+class SealedContents:
+    """What bodies in frozen layers were made into, so that saving again what has not changed since
+    reads nothing, and what is only in another layer now is not stored twice. A frozen body never
+    changes.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[FileId, object, int], tuple[Content, int]] = {}
+        self._fresh: dict[tuple[FileId, object, int], tuple[Content, int]] = {}
+        self._chunks: dict[bytes, Locator] = {}
+
+    def find(self, file_id: FileId, row: InodeRow) -> tuple[Content, int] | None:
+        """Return the content and size of a body, or None."""
+        return self._known.get((file_id, row.content, row.size_bytes))
+
+    def find_chunk(self, object_id: bytes) -> Locator | None:
+        """Return where a chunk of such a body lies, or None."""
+        return self._chunks.get(object_id)
+
+    def add(self, file_id: FileId, row: InodeRow, content: Content, size_bytes: int) -> None:
+        """Note what a body was made into; it counts once keep() says that all is stored."""
+        self._fresh[file_id, row.content, row.size_bytes] = content, size_bytes
+
+    def keep(self) -> None:
+        """Take what was added since the last call for stored."""
+        fresh, self._fresh = self._fresh, {}
+        if len(self._known) + len(fresh) > _CONTENTS_MAX:
+            self._known, self._chunks = {}, {}
+        self._known |= fresh
+        for content, _ in fresh.values():
+            if isinstance(content, Chunks):
+                for ref in content.refs:
+                    if ref.locator is not None:
+                        self._chunks[ref.id] = ref.locator
+
+    def drop(self) -> None:
+        """Forget what was added since the last keep(): nobody knows whether it is stored."""
+        self._fresh = {}
+
+
 @dataclass(slots=True)
 class _OpenDirectory:
     name: bytes
@@ -62,8 +107,10 @@ class _Sealer:
         trees: TreeParameters,
         chunks: ChunkParameters,
         progress: SealProgress,
+        contents: SealedContents,
     ) -> None:
         self._pending = pending
+        self._contents = contents
         self._ahead = ChangesAhead(pending)
         self._store = store
         self._writer = writer
@@ -142,6 +189,9 @@ class _Sealer:
         if not self._pending.is_in_layer(row):
             assert not isinstance(row.content, RunDesc | OwnFileDesc)
             return row.content, row.size_bytes
+        sealed = self._contents.find(file_id, row)
+        if sealed is not None:
+            return sealed
         if base is not None:
             self._known.learn_content(base, self._store)
         body, size_bytes = self._pending.body(row, file_id), row.size_bytes
@@ -158,6 +208,7 @@ class _Sealer:
         self._files += 1
         self._bytes += size
         self._progress(self._files, self._bytes)
+        self._contents.add(file_id, row, content, size)
         return content, size
 
     def _count(self, entry: Entry | None, base: Entry | None) -> None:
@@ -181,6 +232,7 @@ def seal_pending(
     chunks: ChunkParameters,
     *,
     progress: SealProgress = lambda files, size_bytes: None,
+    contents: SealedContents | None = None,
 ) -> Sealed:
     """Write the tree of a session's state; nothing of it counts before the writer has finished.
 
@@ -192,13 +244,15 @@ def seal_pending(
         trees: Shape of trees in this workspace.
         chunks: Where to cut files in this workspace.
         progress: Called after each file.
+        contents: What was sealed before, if all of `pending` is frozen.
     """
-    sealer = _Sealer(pending, store, writer, known, trees, chunks, progress)
+    contents = contents or SealedContents()
+    sealer = _Sealer(pending, store, writer, known, trees, chunks, progress, contents)
     root = sealer.seal()
     if pending.reach_other_names(set(sealer.entries)):
         # Files with other names were changed: seal again with those names included. What was
         # written is found by its id and not written twice.
-        sealer = _Sealer(pending, store, writer, known, trees, chunks, progress)
+        sealer = _Sealer(pending, store, writer, known, trees, chunks, progress, contents)
         root = sealer.seal()
     counts = ChangeCounts(added=sealer.added, modified=sealer.modified, removed=sealer.removed)
     return Sealed(root, sealer.entries, counts)

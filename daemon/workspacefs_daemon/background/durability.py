@@ -10,7 +10,7 @@ from typing import Final
 import trio
 
 from workspacefs.errors import NoSpaceError, WorkspaceError
-from workspacefs.layers.journal import Journal, PendingSync
+from workspacefs.layers.journal import Journal, PendingSync, settle
 from workspacefs.layers.layer import Layer
 from workspacefs_daemon.background.hops import Blocking
 
@@ -25,19 +25,28 @@ class Durability:
 
     def __init__(self, blocking: Blocking) -> None:
         self._blocking = blocking
-        self._journals: dict[Layer, Journal] = {}
+        self._journals: dict[Layer, Journal | None] = {}
+        """The eldest first. None: frozen by another process; it has to be settled."""
+        self._settled: set[Layer] = set()
         self._running = trio.Lock()
         self._begun = 0
         self._done = 0
 
-    def add(self, layer: Layer, journal: Journal) -> None:
-        """Sync this layer too from now on."""
+    def add(self, layer: Layer, journal: Journal | None, *, is_settled: bool = False) -> None:
+        """Sync this layer too from now on; the eldest is added first, the live one last. Without a
+        journal it is a frozen one: see `settle`.
+        """
         self._journals[layer] = journal
+        if is_settled:
+            self._settled.add(layer)
 
     async def remove(self, layer: Layer) -> None:
         """Sync this layer no more: what it held is in the store. It may be closed after that."""
         async with self._running:  # a sync on its thread still uses both
-            self._journals.pop(layer).close()
+            journal = self._journals.pop(layer)
+            self._settled.discard(layer)
+            if journal is not None:
+                journal.close()
 
     async def sync(self) -> None:
         """Make everything that was done before this call survive power loss.
@@ -67,11 +76,22 @@ class Durability:
     async def _sync(self, layers: Sequence[Layer]) -> None:
         # No await until all are taken: what is taken is one instant.
         pendings = [
-            (layer, self._journals[layer], self._journals[layer].prepare())
+            (layer, journal, journal.prepare())
             for layer in layers
-            if layer.is_dirty or not self._journals[layer].is_complete
+            if (journal := self._journals[layer]) is not None
+            and (layer.is_dirty or not journal.is_complete)
         ]
         # The eldest first: rows of a layer speak of those beneath, and power may fail between.
+        # Those without a journal lie beneath all that have one.
+        try:
+            for layer in layers:
+                if self._journals[layer] is None and layer not in self._settled:
+                    await self._blocking.sync(partial(settle, layer))
+                    self._settled.add(layer)
+        except BaseException:
+            for _, journal, pending in pendings:
+                journal.restore(pending)
+            raise
         for at, (layer, journal, pending) in enumerate(pendings):
             try:
                 await self._blocking.sync(partial(_write, layer, journal, pending))
@@ -80,14 +100,23 @@ class Durability:
                     other.restore(left)
                 raise
 
+    def _live(self) -> list[Layer]:
+        return [layer for layer, journal in self._journals.items() if journal is not None][-1:]
+
+    def _is_behind(self) -> bool:
+        return any(
+            layer.is_dirty if journal is not None else layer not in self._settled
+            for layer, journal in self._journals.items()
+        )
+
     async def run(self) -> None:
         """Sync every SYNC_PERIOD_S while there is something to sync; runs until cancelled."""
         while True:
             await trio.sleep(SYNC_PERIOD_S)
             try:
-                if any(layer.is_dirty for layer in self._journals):
+                if self._is_behind():
                     await self.sync()
-                for layer in self._journals:
+                for layer in self._live():
                     layer.ensure_ballast()
             except NoSpaceError:
                 log.warning("durability.disk_full")

@@ -10,33 +10,64 @@ from typing import Final
 from workspacefs.clock import Clock
 from workspacefs.ids import EPOCH_COUNTER_BITS, FileId
 from workspacefs.layers.layer import Layer
+from workspacefs.workspace.local import IdMark, IdRange
 from workspacefs_daemon.vfs.refusal import Refusal
 from workspacefs_daemon.vfs.residency import NotResident
 
 _RESERVED_KEY: Final = b"Mfile-ids"
-_RESERVED = struct.Struct(">QQ")
+_RESERVED = struct.Struct(">QQQ")
+"""Epoch, mark, end of what is ours of the epoch."""
+_WHOLE_EPOCH = struct.Struct(">QQ")
+"""As layers of earlier releases have it: the end is that of the epoch."""
+_EPOCH_END: Final = 1 << EPOCH_COUNTER_BITS
 _RESERVE_STEP: Final = 4096
-_LOW_MARK: Final = 3 << (EPOCH_COUNTER_BITS - 2)
+_LOW_IDS: Final = 1 << 18
+_GIVEN_SHARE: Final = 16
+_GIVEN_MAX: Final = 1 << 20
 
 
 class FileIds:
     """Hands out file ids that no crash makes it hand out again.
 
     The layer holds a mark that is always past the ids in use; it is moved 4096 at a time, so at
-    most that many of an epoch's 2**24 are lost by a crash.
+    most that many are lost by a crash.
     """
 
-    def __init__(self, layer: Layer, allocate_epoch: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        layer: Layer,
+        allocate_epoch: Callable[[], int],
+        *,
+        own: IdRange | None = None,
+        given: IdMark | None = None,
+    ) -> None:
+        """Go on where the layer's mark is.
+
+        Args:
+            layer: The live one.
+            allocate_epoch: Claims an epoch, blocking.
+            own: Ids that a fork was begun with. They count while the layer has no mark: an id that
+                was used has one in the same layer.
+            given: Up to here ids are in use or belong to forks: the mark in the layer may not have
+                outlived a power loss.
+        """
         self._layer = layer
         self._allocate_epoch = allocate_epoch
         stored = layer.rows.get(_RESERVED_KEY)
-        self._epoch, self._limit = _RESERVED.unpack(stored) if stored else (0, 0)
-        self._next = self._limit
+        if stored is not None:
+            self._epoch, self._limit, self._end = _unpacked(stored)
+        elif own is not None:
+            self._epoch, self._limit, self._end = own
+        else:
+            self._epoch = self._limit = self._end = 0
+        if given is not None and given.epoch == self._epoch:
+            self._limit = max(self._limit, given.number)
+        self._next = self._block_end = self._limit
         self._spare_epoch: int | None = None
 
     def next_id(self) -> FileId:
         """Return an id that was never used in this workspace."""
-        if self._next == self._limit:
+        if self._next == self._block_end:
             self._reserve()
         number = self._next
         self._next += 1
@@ -44,14 +75,30 @@ class FileIds:
 
     def move_to(self, layer: Layer) -> None:
         """Keep the mark in a new live layer from now on."""
-        layer.rows.commit([(_RESERVED_KEY, _RESERVED.pack(self._epoch, self._limit))])
+        layer.rows.commit([(_RESERVED_KEY, self._packed(self._limit))])
         self._layer = layer
+
+    @property
+    def mark(self) -> IdMark:
+        """Past everything in use or given away."""
+        return IdMark(self._epoch, self._limit)
+
+    def give(self) -> IdRange | None:
+        """Give some ids away for ever, to a fork; None: there are not enough. The caller makes
+        `mark` durable before anyone uses them.
+        """
+        count = min((self._end - self._limit) // _GIVEN_SHARE, _GIVEN_MAX)
+        if count < _RESERVE_STEP:
+            return None
+        start = self._limit
+        self._layer.rows.commit([(_RESERVED_KEY, self._packed(start + count))])
+        self._limit = start + count
+        return IdRange(self._epoch, start, start + count)
 
     @property
     def needs_spare(self) -> bool:
         """Whether an epoch should be claimed before it is needed: a store may go away."""
-        is_low = self._epoch == 0 or self._limit >= _LOW_MARK
-        return is_low and self._spare_epoch is None
+        return self._end - self._limit < _LOW_IDS and self._spare_epoch is None
 
     def claim_spare(self) -> None:
         """Claim an epoch: one small write to the store for 16 million files; on a thread.
@@ -63,15 +110,27 @@ class FileIds:
         self._spare_epoch = self._allocate_epoch()
 
     def _reserve(self) -> None:
-        epoch, limit = self._epoch, self._limit
-        if epoch == 0 or limit >= 1 << EPOCH_COUNTER_BITS:
+        epoch, start, end = self._epoch, self._limit, self._end
+        if start >= end:
             if self._spare_epoch is None:
                 raise NotResident(self.claim_spare)
-            epoch, limit = self._spare_epoch, 0
+            epoch, start, end = self._spare_epoch, 0, _EPOCH_END
             self._spare_epoch = None
-        mark = _RESERVED.pack(epoch, limit + _RESERVE_STEP)
-        self._layer.rows.commit([(_RESERVED_KEY, mark)])
-        self._epoch, self._next, self._limit = epoch, limit, limit + _RESERVE_STEP
+        limit = min(start + _RESERVE_STEP, end)
+        self._layer.rows.commit([(_RESERVED_KEY, _RESERVED.pack(epoch, limit, end))])
+        self._epoch, self._limit, self._end = epoch, limit, end
+        self._next, self._block_end = start, limit
+
+    def _packed(self, limit: int) -> bytes:
+        return _RESERVED.pack(self._epoch, limit, self._end)
+
+
+def _unpacked(stored: bytes) -> tuple[int, int, int]:
+    if len(stored) == _WHOLE_EPOCH.size:
+        epoch, limit = _WHOLE_EPOCH.unpack(stored)
+        return epoch, limit, _EPOCH_END if epoch else 0
+    epoch, limit, end = _RESERVED.unpack(stored)
+    return epoch, limit, end
 
 
 class Services:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-from workspacefs.cli.context import Context, Output, short_id, size_text
+from workspacefs.cli.context import Context, Output, short_id
 from workspacefs.cli.parser import add_progress_flag, add_provenance_flags, given_provenance
-from workspacefs.cli.progress import Bar
+from workspacefs.cli.progress import Bar, show_files
 from workspacefs.client.locate import session_of
 
 EXAMPLE = """\
@@ -43,16 +43,9 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         Bar("commit", unit="files", is_shown=options.progress) as bar,
         address.connect() as connection,
     ):
-        answer = connection.call("commit", args, on_progress=lambda facts: _show(bar, facts))
+        answer = connection.call("commit", args, on_progress=lambda facts: show_files(bar, facts))
     _tell(answer, address.session, context.out)
     return {"session": address.session, "mountpoint": address.mountpoint, **answer}
-
-
-def _show(bar: Bar, facts: Mapping[str, object]) -> None:
-    done, total, size = facts.get("files"), facts.get("files_total"), facts.get("bytes")
-    if isinstance(done, int):
-        note = size_text(size) if isinstance(size, int) else ""
-        bar.update(done, total if isinstance(total, int) else None, note)
 
 
 def _tell(answer: Mapping[str, object], session: str, out: Output) -> None:

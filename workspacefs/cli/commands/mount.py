@@ -6,35 +6,27 @@ import argparse
 import json
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from shlex import quote
 from typing import Final
 
-from workspacefs import __version__
 from workspacefs.cli.context import Context, Output, short_id
 from workspacefs.cli.parser import add_store_flags
 from workspacefs.cli.store_urls import absolute_url, is_s3
-from workspacefs.client.mountinfo import find_mount
+from workspacefs.client.mounting import made_mountpoint, mount_session
 from workspacefs.client.registry import living_sessions
-from workspacefs.client.supervisor import daemon_command, ensure_supervisor
-from workspacefs.config import (
-    CACHE_SIZE_VARIABLE,
-    daemon_environment,
-    parse_cache_size,
-    store_environment,
-)
-from workspacefs.errors import UnavailableError, UsageError, WorkspaceError
+from workspacefs.client.supervisor import daemon_command
+from workspacefs.config import CACHE_SIZE_VARIABLE, parse_cache_size
+from workspacefs.errors import UsageError
 from workspacefs.statedir import ensure_state_dir
+
+AUTOSAVE_S: Final = 30.0
+_AUTOSAVE_AS_STORE: Final = -1.0
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600}
 
 EXAMPLE = """\
   mkdir -p /tmp/w
   workspacefs mount ./store /tmp/w --session fix-login
   workspacefs mount ./store /tmp/old --at main~3 --read-only --mkdir"""
-
-MOUNT_TIMEOUT_S: Final = 300.0
-"""A session that replays much uncommitted work after a crash may take this long."""
-_TRIES_MAX: Final = 3
-_REASON_MAX_BYTES: Final = 4096
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -66,6 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="PORT|SOCKET",
         help="serve figures for Prometheus there: a port of 127.0.0.1, or the path of a socket",
     )
+    add_session_flags(parser)
     parser.add_argument("--mkdir", action="store_true", help="create the mountpoint if absent")
     parser.add_argument(
         "--foreground", action="store_true", help="stay here; Ctrl-C unmounts, nothing is lost"
@@ -104,6 +97,45 @@ def _add_far_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_session_flags(parser: argparse.ArgumentParser) -> None:
+    """Add --steal and --autosave."""
+    parser.add_argument(
+        "--steal",
+        action="store_true",
+        help="take the session over from another machine that has it mounted, or had when it died",
+    )
+    parser.add_argument(
+        "--autosave",
+        metavar="TIME|off",
+        type=_autosave_s,
+        default=_AUTOSAVE_AS_STORE,
+        help="how long work that is not committed may be on this machine alone, as 30s or 5m: it "
+        "is stored that often, and the session can be resumed from it anywhere "
+        "(default: 30s with s3:// stores, else off)",
+    )
+
+
+def autosave_of(options: argparse.Namespace, url: str) -> float | None:
+    """Return the time that --autosave says, in seconds, or None for off."""
+    if options.autosave == _AUTOSAVE_AS_STORE:
+        return AUTOSAVE_S if is_s3(url) else None
+    seconds: float | None = options.autosave
+    return seconds
+
+
+def _autosave_s(text: str) -> float | None:
+    if text == "off":
+        return None
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS_S else (text, "s")
+    try:
+        seconds = float(number) * _UNITS_S[unit]
+    except ValueError:
+        seconds = 0.0
+    if not 1 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither off nor a time of at least 1s")
+    return seconds
+
+
 def _wait_s(text: str) -> float:
     try:
         seconds = float(text)
@@ -123,8 +155,9 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
             kind="usage.at",
         )
     mountpoint = os.path.realpath(options.mountpoint)
+    url = absolute_url(options.url, context.environ, options)
     spec: dict[str, object] = {
-        "store_url": absolute_url(options.url, context.environ, options),
+        "store_url": url,
         "mountpoint": mountpoint,
         "state_dir": context.state.root,
         "session_name": options.session,
@@ -137,24 +170,16 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         "prefetch": options.prefetch,
         "early_upload": options.early_upload,
         "store_timeout_s": options.store_timeout,
+        "autosave_s": autosave_of(options, url),
+        "steals": options.steal,
         "cache_limit_bytes": parse_cache_size(
             options.cache_size or context.environ.get(CACHE_SIZE_VARIABLE)
         ),
     }
-    made = options.mkdir and _make_directory(mountpoint)
-    said_before = _size_of(context.state.crash_file)
-    try:
-        if options.foreground:
+    if options.foreground:
+        with made_mountpoint(mountpoint, is_wanted=options.mkdir):
             _become_session(spec, context)
-        result = _mount(spec, context)
-    except WorkspaceError as exc:
-        if made:
-            with suppress(OSError):
-                os.rmdir(mountpoint)
-        if exc.kind == "mount.refused":
-            raise with_reason(exc, context.state.crash_file, said_before) from exc
-        raise
-    _check_visible(mountpoint)
+    result = mount_session(spec, context.state, context.environ, makes_directory=options.mkdir)
     shown_rev = options.at or (options.branch if options.read_only else None)
     _tell(result, context.out, at_rev=shown_rev)
     if options.session is None and not options.read_only:
@@ -166,74 +191,11 @@ def _metrics_place(place: str | None) -> str | None:
     return os.path.abspath(place) if place is not None and "/" in place else place
 
 
-def _size_of(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
-
-
-def with_reason(exc: WorkspaceError, crash_file: str, since: int) -> WorkspaceError:
-    """Return the error with what fusermount3 wrote: it alone knows why, and only in words."""
-    try:
-        with open(crash_file, "rb") as file:
-            file.seek(since)
-            said = file.read(_REASON_MAX_BYTES).decode(errors="replace")
-    except OSError:
-        return exc
-    lines = [line for line in said.splitlines() if line.startswith("fuse")]
-    if not lines:
-        return exc
-    return UnavailableError(f"{lines[-1]} ({exc})", kind=exc.kind, **exc.context)
-
-
-def _make_directory(path: str) -> bool:
-    try:
-        os.makedirs(path)
-    except FileExistsError:
-        return False
-    except OSError as exc:
-        raise UsageError(
-            f"the mountpoint {path} cannot be created: {exc.strerror}", kind="mountpoint.unusable"
-        ) from exc
-    return True
-
-
 def _become_session(spec: Mapping[str, object], context: Context) -> None:
     ensure_state_dir(context.state)
     words = ["session", "--spec", json.dumps(spec), *(["--json"] if context.out.as_json else [])]
     command = daemon_command(*words)
     os.execve(command[0], command, dict(context.environ))
-
-
-def _mount(spec: Mapping[str, object], context: Context) -> dict[str, object]:
-    # Over a socket that only we may read, not as an argument: it holds keys.
-    args = {
-        "spec": {**spec, "store_environ": store_environment(context.environ)},
-        "version": __version__,
-        "mount_namespace": os.stat("/proc/self/ns/mnt").st_ino,
-    }
-    for _ in range(_TRIES_MAX):
-        environ = daemon_environment(context.environ)
-        is_far = is_s3(str(spec["store_url"]))
-        with ensure_supervisor(context.state, environ, is_far=is_far) as supervisor:
-            try:
-                return supervisor.call("mount", args, timeout_s=MOUNT_TIMEOUT_S)
-            except UnavailableError as exc:
-                # One that stepped back because the code changed, or was just ending: get the next.
-                if exc.kind != "supervisor.outdated":
-                    raise
-                last = exc
-    raise last
-
-
-def _check_visible(mountpoint: str) -> None:
-    if find_mount(mountpoint) is None:
-        raise UnavailableError(
-            f"the mount was made, but {mountpoint} does not show it here",
-            kind="mount.not_visible",
-            mountpoint=mountpoint,
-        )
 
 
 def _tell(result: Mapping[str, object], out: Output, *, at_rev: str | None) -> None:

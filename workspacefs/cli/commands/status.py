@@ -69,7 +69,24 @@ def _tell(answer: Mapping[str, object], under: str, out: Output, *, is_all: bool
         if any(row["kind"] == kind for row in rows)
     ]
     out.line(f"\n{count_text(len(rows), 'change')}: {', '.join(counts)}")
+    _tell_stored(answer, out)
     out.note("next: workspacefs diff shows them, workspacefs commit -m WHY keeps them")
+
+
+def _tell_stored(answer: Mapping[str, object], out: Output) -> None:
+    """Say where uncommitted work is: whoever loses this machine wants to have known."""
+    period = answer.get("autosave_s")
+    if answer.get("is_lost"):
+        out.line(
+            "this session goes on in another place, so nothing can be changed here any more; to go "
+            "on with what is here: workspacefs fork PATH DIR"
+        )
+    elif answer.get("is_stored"):
+        out.line("all of it is in the store: workspacefs resume brings it back on any machine")
+    elif isinstance(period, int | float):
+        out.line(f"some of it is on this machine alone; it is stored every {period:g} s")
+    else:
+        out.line("it is on this machine alone until it is committed (mount --autosave stores it)")
 
 
 def tell_store(store: object, out: Output) -> None:

@@ -11,9 +11,10 @@ from shlex import quote
 from typing import Final
 
 from workspacefs.cli.context import Context, Output
+from workspacefs.client.ending import find_registered, wait_until_gone
 from workspacefs.client.locate import SessionAddress, find_session_of
 from workspacefs.client.mountinfo import find_mount, is_dead_mount
-from workspacefs.client.registry import LiveSession, forget_session, load_sessions
+from workspacefs.client.registry import LiveSession, forget_session
 from workspacefs.client.unmount import unmount
 from workspacefs.errors import NotFoundError, UnavailableError, UsageError
 from workspacefs.statedir import StateDir
@@ -22,7 +23,6 @@ EXAMPLE = """\
   workspacefs umount /tmp/w
   workspacefs umount --lazy /tmp/w     # though programs still use it"""
 
-_WAIT_S: Final = 60.0
 _POLL_S: Final = 0.005
 _KILL_WAIT_S: Final = 10.0
 _LAZY_WAIT_S: Final = 1.0
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     mountpoint = os.path.realpath(options.mountpoint)
     # We may have been started inside the mount, and must not be what keeps it busy.
     os.chdir("/")
-    registered = _find_registered(mountpoint, context.state)
+    registered = find_registered(mountpoint, context.state)
     if registered is not None and not registered.is_alive():
         return _remove_dead(registered, context)
     if options.force and registered is not None:
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     if address is None:
         return _unmount_stranger(mountpoint, options, context.out)
     answer = _ask(address, is_lazy=options.lazy)
-    _wait_until_gone(address, registered, is_lazy=options.lazy)
+    wait_until_gone(address, registered, is_lazy=options.lazy)
     changes = answer.get("changes")
     if options.lazy and registered is not None and _goes_on(registered):
         context.out.line(f"unmounted {mountpoint}")
@@ -75,14 +75,6 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         "was_dead": False,
         "changes": changes,
     }
-
-
-def _find_registered(mountpoint: str, state: StateDir) -> LiveSession | None:
-    found = None
-    for session in load_sessions(state):
-        if session.mountpoint == mountpoint:
-            found = session
-    return found
 
 
 def _address(
@@ -110,28 +102,6 @@ def _ask(address: SessionAddress, *, is_lazy: bool) -> Mapping[str, object]:
             if exc.kind != "daemon.gone":
                 raise
             return {}
-
-
-def _wait_until_gone(
-    address: SessionAddress, registered: LiveSession | None, *, is_lazy: bool
-) -> None:
-    deadline = time.monotonic() + _WAIT_S
-    while True:
-        if is_lazy:
-            is_gone = True  # the process serves its last users for as long as they stay
-        elif registered is not None:
-            is_gone = not registered.is_alive()
-        else:
-            is_gone = not os.path.exists(address.socket)
-        if is_gone and find_mount(address.mountpoint) is None:
-            return
-        if time.monotonic() > deadline:
-            raise UnavailableError(
-                f"session {address.session} does not end; try: workspacefs umount --force "
-                f"{quote(address.mountpoint)}",
-                kind="session.not_ended",
-            )
-        time.sleep(_POLL_S)
 
 
 def _goes_on(session: LiveSession) -> bool:

@@ -1,0 +1,31 @@
+"""What a mounted session does for its layers when there is time."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Final
+
+import trio
+
+from workspacefs.errors import WorkspaceError
+from workspacefs_daemon.mounted import Mounted
+
+log = logging.getLogger(__name__)
+
+_FIRST_LOOK_S: Final = 5.0
+
+
+async def tidy_layers(mounted: Mounted) -> None:
+    """Remove what a crash left; make one layer of many. Runs until cancelled."""
+    chain = mounted.chain
+    await trio.sleep(_FIRST_LOOK_S)
+    await mounted.blocking.errand(partial(chain.local.pool.sweep, chain.local.owner))
+    while True:
+        await chain.wait_until_deep()
+        try:
+            async with mounted.committing:
+                with trio.CancelScope(shield=True):
+                    await chain.flatten()
+        except WorkspaceError as exc:
+            log.warning("layers.not_flattened", extra={"kind": exc.kind, "reason": str(exc)})

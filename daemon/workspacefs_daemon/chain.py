@@ -1,0 +1,403 @@
+"""The chain of layers of a mounted session: frozen, flattened, moved onto a commit, let go.
+
+What is on disk (the record of workspace/local.py) and what is in memory (the overlay) change
+together here. This module must not know commits, refs or the store.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import trio
+
+from workspacefs.errors import WorkspaceError
+from workspacefs.ids import CommitId, FileId
+from workspacefs.layers.bodies import BodyContent, content_from_desc
+from workspacefs.layers.flatten import flatten, layers_to_merge, size_of_layer
+from workspacefs.layers.journal import Journal, mark_clean, settle
+from workspacefs.layers.layer import Layer
+from workspacefs.layers.rebase import FindState, is_in, rebase_rows, rebased_content
+from workspacefs.layers.rows import InodeRow, decode_inode, inode_key
+from workspacefs.objects.entry import Entry
+from workspacefs.objects.refs import Ref
+from workspacefs.workspace.layer_pool import LayerPlace
+from workspacefs.workspace.local import IdMark, LocalRecord, LocalSession
+from workspacefs.workspace.pending import Pending, PendingSource
+from workspacefs_daemon.background.durability import Durability
+from workspacefs_daemon.background.hops import Blocking
+from workspacefs_daemon.recovery import open_layer
+from workspacefs_daemon.vfs.overlay import Overlay
+from workspacefs_daemon.vfs.services import FileIds, Services
+
+log = logging.getLogger(__name__)
+
+DEPTH_MAX: Final = 32
+"""A chain of more layers is flattened before another one comes on top."""
+_DEEP: Final = 8
+"""A chain of more is flattened when there is time."""
+_SLICE: Final = 500
+
+
+class LayerChain:
+    """The layers under one mount. All but viewed() is for a session, not for a read-only view.
+
+    Only one of freeze, flatten, move_onto and let_go may be under way: the caller locks.
+    """
+
+    def __init__(
+        self,
+        overlay: Overlay,
+        services: Services,
+        durability: Durability,
+        blocking: Blocking,
+        *,
+        local: LocalSession | None,
+        record: LocalRecord | None,
+        file_ids: FileIds | None,
+    ) -> None:
+        self._overlay = overlay
+        self._services = services
+        self._durability = durability
+        self._blocking = blocking
+        self._local = local
+        self._record = record
+        self._file_ids = file_ids
+        self._unsettled: list[Layer] = []
+        """Committed, while the record on disk still names them."""
+        self._retired: list[Layer] = []
+        self._views = 0
+        self._deepened = trio.Event()
+        self._forgets = False
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether this is a view without a session."""
+        return self._local is None
+
+    @property
+    def record(self) -> LocalRecord:
+        """What session.json says, or is about to."""
+        assert self._record is not None
+        return self._record
+
+    @property
+    def local(self) -> LocalSession:
+        """The session's home on this machine."""
+        assert self._local is not None
+        return self._local
+
+    @property
+    def live(self) -> Layer:
+        """The layer that changes go to."""
+        assert self._overlay.live is not None
+        return self._overlay.live
+
+    def has_changes(self) -> bool:
+        """Tell whether any layer has a row that could be a change."""
+        return any(map(_has_changes, self._overlay.layers.values()))
+
+    def has_live_changes(self) -> bool:
+        """Tell whether the live layer has a row that could be a change."""
+        return self._overlay.live is not None and _has_changes(self._overlay.live)
+
+    @contextmanager
+    def viewed(
+        self, root: Entry, source: PendingSource, layers: Sequence[Layer] | None = None
+    ) -> Iterator[Pending]:
+        """Look at the uncommitted changes as they are now, from any thread, within the block.
+
+        Args:
+            root: Of the base.
+            source: Gives its objects.
+            layers: Newest first; None: all.
+        """
+        if layers is None:
+            live = self._overlay.live
+            layers = [*([] if live is None else [live]), *self._overlay.frozen]
+        snapshots = [layer.snapshot() for layer in layers]
+        numbered = self._overlay.layers  # a body may lie in one that is not looked at
+        self._views += 1  # no layer is closed while someone looks at it
+        for layer in layers:
+            layer.readers += 1
+        try:
+            yield Pending(root, snapshots, numbered, source)
+        finally:
+            self._views -= 1
+            for snapshot in snapshots:
+                snapshot.close()
+            for layer in layers:
+                layer.readers -= 1
+
+    # -- freezing --------------------------------------------------------------------------
+
+    async def freeze(self) -> None:
+        """Freeze the live layer and put a new one on top."""
+        await self.let_go()
+        assert self._file_ids is not None
+        old = self.live
+        # The record goes first: from the switch on, the new layer holds what nothing else does.
+        record, (layer, journal) = await self._blocking.job(
+            partial(_begin_live, self.local, self.record)
+        )
+        # No await from here on: the switch is one instant for every request.
+        self._record = record
+        self._file_ids.move_to(layer)
+        self._overlay.frozen.insert(0, old)
+        self._overlay.live = layer
+        if self._services.live is not None:  # else nothing may be changed any more
+            self._services.live = layer
+        self._durability.add(layer, journal)
+        old.drop_ballast()  # nothing is deleted in a frozen layer
+        if len(self._overlay.frozen) > _DEEP:
+            self._deepened.set()
+
+    async def freeze_changes(self) -> None:
+        """Freeze the live layer, if it has changes."""
+        if len(self._overlay.frozen) >= DEPTH_MAX:
+            await self.flatten()
+        if _has_changes(self.live):
+            await self.freeze()
+
+    async def freeze_to_share(self, given: IdMark) -> LocalRecord:
+        """Freeze the live layer if it has changes; return the record of the frozen layers alone,
+        for others that shall stand on them. On return it is on disk that file ids up to `given`
+        are in use.
+        """
+        if len(self._overlay.frozen) >= DEPTH_MAX:
+            await self.flatten()
+        await self.let_go()
+        self._record = replace(self.record, given_ids=given)
+        if _has_changes(self.live):
+            await self.freeze()
+        else:
+            await self._blocking.job(partial(self.local.save, self.record))
+        frozen = self.record.layers[:-1]
+        return replace(self.record, layers=frozen, sealing=None, sealed_layers=())
+
+    def note_sealing(self, commit_id: CommitId) -> None:
+        """Write down that the session's ref is about to move to `commit_id`; on a thread."""
+        sealed = tuple(place.number for place in self.record.layers[:-1])
+        self._record = replace(self.record, sealing=commit_id, sealed_layers=sealed)
+        self.local.save(self._record)
+
+    # -- moving onto a commit --------------------------------------------------------------
+
+    async def move_onto(self, entries: dict[FileId, Entry], base: Ref | None) -> None:
+        """Put the live layer onto the commit that the frozen ones became, and drop those.
+
+        Args:
+            entries: What the commit has for each file that they had changed.
+            base: The commit.
+        """
+        overlay, live = self._overlay, self.live
+        frozen = list(overlay.frozen)
+        numbers = {layer.number for layer in frozen}
+        for _ in rebase_rows(live, entries.get, numbers):
+            self._rebase_inodes(entries, numbers)
+            await trio.lowlevel.checkpoint()
+        # No await until the layers are out: no request may see one half of it.
+        self._rebase_inodes(entries, numbers)
+        for file_id in entries:
+            inode = overlay.inodes.get(file_id)
+            if inode is not None and inode.marked != live.number:
+                inode.marked = -1
+        overlay.frozen.clear()
+        overlay.root.marked = live.number
+        self._record = replace(self.record, base=base)
+        self._unsettled += frozen
+        try:
+            await self.let_go()
+        except WorkspaceError as exc:
+            # The commit is made. The record still says how to finish, and freeze() tries again.
+            log.warning("commit.unsettled", extra={"kind": exc.kind, "reason": str(exc)})
+
+    def _rebase_inodes(self, entries: dict[FileId, Entry], numbers: set[int]) -> None:
+        for file_id, entry in entries.items():
+            inode = self._overlay.inodes.get(file_id)
+            if inode is not None:
+                inode.content = rebased_content(
+                    inode.content, entry.content, numbers, moves_base=True
+                )
+
+    async def let_go(self) -> None:
+        """Let go of layers that a commit was made of, once the live one does without them."""
+        if not self._unsettled:
+            return
+        live = self.live
+        # What the rows of the live layer say now, they say of the new base: it must be durable
+        # before the record tells of that.
+        if self.record.sealing is None:
+            await self._durability.sync()
+        elif live.rows.has_rows(b"I"):
+            await self._durability.sync_layer(live)
+        numbers = {layer.number for layer in self._unsettled}
+        record = self.record.without(numbers)
+        await self._blocking.job(partial(self.local.save, record))
+        self._record = record
+        settled, self._unsettled = self._unsettled, []
+        await self._retire(settled)
+
+    # -- flattening ------------------------------------------------------------------------
+
+    async def wait_until_deep(self) -> None:
+        """Return when flatten() should be called, if there is time."""
+        await self._deepened.wait()
+        self._deepened = trio.Event()
+
+    async def flatten(self) -> None:
+        """Make one layer of the newest frozen ones; what the mount shows does not change.
+
+        Raises:
+            NoSpaceError: The disk is full; the chain is as it was.
+        """
+        await self.let_go()
+        overlay = self._overlay
+        count = layers_to_merge([size_of_layer(layer) for layer in overlay.frozen])
+        if count == 0:
+            return
+        merged = overlay.frozen[:count]
+        target, record = await self._blocking.job(
+            partial(_merge, self.local, self.record, merged, overlay.layers)
+        )
+        # It is in the record now, above what it was made of: so rows may name it. From here on
+        # whatever is looked up is found in it, and nothing new speaks of the others but what is
+        # made of an inode that was known before.
+        self._record = record
+        overlay.frozen.insert(0, target)
+        self._durability.add(target, None, is_settled=True)
+        gone = {layer.number for layer in merged}
+        for file_ids in _slices(target):
+            for file_id in file_ids:
+                self._rebase_inode(file_id, target, gone)
+            await trio.lowlevel.checkpoint()
+        for _ in rebase_rows(self.live, _finder(target), gone):
+            await trio.lowlevel.checkpoint()
+        overlay.frozen[:] = [layer for layer in overlay.frozen if layer.number not in gone]
+        await self._durability.sync_layer(self.live)
+        kept = tuple(place for place in self.record.layers if place.number not in gone)
+        record = replace(self.record, layers=kept)
+        await self._blocking.job(partial(self.local.save, record))
+        self._record = record
+        await self._retire(merged)
+        log.info("layers.flattened", extra={"merged": len(merged), "layers": len(kept)})
+
+    def _rebase_inode(self, file_id: FileId, target: Layer, gone: set[int]) -> None:
+        inode = self._overlay.inodes.get(file_id)
+        # A file without a name keeps what it has: no row says what that is.
+        if inode is not None and inode.nlink and is_in(inode.content, gone):
+            made = self._content_in(target, file_id)
+            inode.content = rebased_content(inode.content, made, gone, moves_base=False)
+
+    def _content_in(self, layer: Layer, file_id: FileId) -> BodyContent:
+        row = _finder(layer)(file_id)
+        assert row is not None
+        return content_from_desc(row.content, file_id, self._overlay.layers)
+
+    # -- letting go ------------------------------------------------------------------------
+
+    async def _retire(self, layers: Sequence[Layer]) -> None:
+        for layer in layers:
+            await self._durability.remove(layer)
+        self._retired += layers
+        await self.drop_retired()
+
+    async def drop_retired(self) -> None:
+        """Close and delete layers that no open file reads any more."""
+        # Only a file that has lost its last name can still have its bytes there.
+        unused = [
+            layer
+            for layer in self._retired
+            if not self._views
+            and not any(is_in(inode.content, {layer.number}) for inode in self._overlay.orphans)
+        ]
+        for layer in unused:
+            self._retired.remove(layer)
+            layer.close()
+        if unused:
+            await self._blocking.job(partial(self.local.pool.release, _places(unused)))
+
+    def forget_at_close(self) -> None:
+        """Have close() delete the session from this machine: all of it is in the store."""
+        self._forgets = True
+
+    async def close(self) -> None:
+        """Make everything durable and let go of it; nothing may be served any more."""
+        if self._local is None:
+            return
+        if self._forgets:
+            for layer in (*self._overlay.layers.values(), *self._retired):
+                layer.close()
+            await self._blocking.job(partial(self._local.forget, self.record))
+            self._local.close()
+            return
+        await self._durability.sync()
+        live = self.live
+        for layer in self._overlay.layers.values():
+            await self._blocking.sync(partial(mark_clean if layer is live else settle, layer))
+            await self._durability.remove(layer)
+            layer.close()
+        for layer in self._retired:
+            layer.close()
+        if self._retired:
+            await self._blocking.job(partial(self._local.pool.release, _places(self._retired)))
+        self._local.close()
+
+
+def _has_changes(layer: Layer) -> bool:
+    return layer.rows.has_rows(b"I") or layer.rows.has_rows(b"D")
+
+
+def _finder(layer: Layer) -> FindState:
+    def find(file_id: FileId) -> InodeRow | None:
+        value = layer.rows.get(inode_key(file_id))
+        return None if value is None else decode_inode(value)
+
+    return find
+
+
+def _slices(layer: Layer) -> Iterator[list[FileId]]:
+    after = b"I"
+    while keys := layer.rows.keys_after(after, b"I", _SLICE):
+        yield [FileId(int.from_bytes(key[1:], "big")) for key in keys]
+        after = keys[-1]
+
+
+def _places(layers: Sequence[Layer]) -> list[LayerPlace]:
+    return [LayerPlace(layer.number, layer.directory.name) for layer in layers]
+
+
+def _begin_live(
+    local: LocalSession, record: LocalRecord
+) -> tuple[LocalRecord, tuple[Layer, Journal]]:
+    """Put a new layer on top of those in the record; it survives power loss on return."""
+    with local.pool.holding():
+        place = local.pool.new_place(local.owner)
+        opened = open_layer(local.layer_directory(place), place.number)
+        record = record.with_live(place)
+        local.save(record)
+    return record, opened
+
+
+def _merge(
+    local: LocalSession, record: LocalRecord, merged: Sequence[Layer], layers: dict[int, Layer]
+) -> tuple[Layer, LocalRecord]:
+    """Make one layer of several, and name it in the record above them; it survives power loss."""
+    with local.pool.holding():
+        place = local.pool.new_place(local.owner)
+        target, journal = open_layer(local.layer_directory(place), place.number)
+        try:
+            journal.close()
+            target.drop_ballast()
+            flatten(merged, target, layers)
+            settle(target)
+            record = replace(record, layers=(*record.layers[:-1], place, record.layers[-1]))
+            local.save(record)
+        except BaseException:
+            target.close()
+            raise
+    return target, record

@@ -1,0 +1,284 @@
+"""What makes a session's work last or stand elsewhere: commits, forks, pausing.
+
+Each holds `Mounted.committing` while it moves the session.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+import trio
+
+from workspacefs.client.unmount import unmount
+from workspacefs.errors import RefusedError, UnavailableError, UsageError, WorkspaceError
+from workspacefs.names import check_ref_name
+from workspacefs.objects.commits import ChangeCounts, Provenance
+from workspacefs.workspace.commit import Committed, commit_pending, land_commit
+from workspacefs_daemon.control.server import SendProgress
+from workspacefs_daemon.identity import owner_name
+from workspacefs_daemon.mounted import Mounted
+from workspacefs_daemon.spec import mount_options
+
+log = logging.getLogger(__name__)
+
+_PROGRESS_PERIOD_S: Final = 0.2
+_TEXT_MAX_CHARS: Final = 1 << 20
+_TEXTS: Final = ("agent", "run", "tool_call", "model")
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class Publishing:
+    """Operations of the control socket; see docs/protocol.md for their arguments and answers."""
+
+    def __init__(self, mounted: Mounted) -> None:
+        self._mounted = mounted
+
+    async def commit(self, args: Mapping[str, object], progress: SendProgress) -> dict[str, object]:
+        """Make a commit of all changes, and land it if `into` says where."""
+        mounted = self._mounted
+        _check_is_session(mounted)
+        message = text_in(args, "message").strip()
+        if not message:
+            raise UsageError("a commit needs a message that says why (-m)", kind="commit.message")
+        into = text_in(args, "into")
+        if into:
+            check_ref_name(into)
+        meta = args.get("meta") or {}
+        if not isinstance(meta, dict) or not all(isinstance(v, str) for v in meta.values()):
+            raise UsageError("meta must be texts by name", kind="args.invalid")
+        who = {name: text_in(args, name) for name in _TEXTS}
+        provenance = Provenance(
+            author=owner_name(), session=mounted.name, host=socket.gethostname(), **who
+        )
+        began = time.monotonic()
+        async with mounted.committing:
+            committed = await self._seal(message, provenance, meta, into, progress)
+            landed = await self._land(into, committed)
+        counts = committed.commit.changes if committed else ChangeCounts()
+        head = mounted.base
+        log.info(
+            "commit.published" if committed else "commit.empty",
+            extra={
+                "session": mounted.name,
+                "commit": head.id.hex() if head else None,
+                "bytes": committed.summary.stored_bytes if committed else 0,
+                "duration_ms": round((time.monotonic() - began) * 1000, 3),
+            },
+        )
+        return {
+            "commit": head.id.hex() if head is not None and (committed or landed) else None,
+            "is_new": committed is not None,
+            "landed_on": into or None,
+            "counts": {
+                "added": counts.added,
+                "modified": counts.modified,
+                "removed": counts.removed,
+            },
+            "stored_bytes": committed.summary.stored_bytes if committed else 0,
+        }
+
+    async def fork(self, args: Mapping[str, object]) -> dict[str, object]:
+        """Make sessions that stand where this one does now."""
+        mounted = self._mounted
+        _check_is_session(mounted)
+        names = args.get("names")
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise UsageError("names must be a list of texts", kind="args.invalid")
+        began = time.monotonic()
+        # A commit moves this session to another base; until it has, there is no one place to stand.
+        async with mounted.committing:
+            await flush_maps(mounted)
+            with trio.CancelScope(shield=True):
+                forked = await mounted.fork(names, owner=owner_name())
+        log.info(
+            "session.forked",
+            extra={
+                "session": mounted.name,
+                "forks": len(forked),
+                "layers": len(mounted.overlay.layers),
+                "duration_ms": round((time.monotonic() - began) * 1000, 3),
+            },
+        )
+        return {
+            "sessions": [fork._asdict() for fork in forked],
+            "mount": mount_options(mounted.spec),
+        }
+
+    async def _seal(
+        self,
+        message: str,
+        provenance: Provenance,
+        meta: Mapping[str, str],
+        into: str,
+        progress: SendProgress,
+    ) -> Committed | None:
+        mounted = self._mounted
+        await flush_maps(mounted)
+        with trio.CancelScope(shield=True), mounted.noting_loss():
+            await mounted.settle(moved_by=owner_name())
+        if not mounted.chain.has_changes():
+            return None
+        done = {"files": 0, "bytes": 0}
+
+        def note(files: int, size_bytes: int) -> None:
+            done.update(files=files, bytes=size_bytes)
+
+        await mounted.chain.freeze()
+        session = mounted.session
+        assert session is not None
+        with mounted.viewed(list(mounted.overlay.frozen)) as pending:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_tell_progress, progress, done)
+                # Once the ref may have moved, what follows must be done too: hanging up does not
+                # stop a commit half-way.
+                with (
+                    trio.CancelScope(shield=True),
+                    mounted.noting_unclear(),
+                    mounted.noting_loss(),
+                    _telling_of_loss("commit"),
+                ):
+                    outcome = await mounted.blocking.job(
+                        lambda: commit_pending(
+                            mounted.workspace,
+                            session,
+                            pending,
+                            message=message,
+                            provenance=provenance,
+                            meta=meta,
+                            before_move=mounted.chain.note_sealing,
+                            into=into,
+                            built_on=mounted.own_commits,
+                            find_stored=mounted.find_stored,
+                            progress=note,
+                        )
+                    )
+                nursery.cancel_scope.cancel()
+        committed = outcome if isinstance(outcome, Committed) else None
+        with trio.CancelScope(shield=True):
+            await mounted.rebase(outcome.sealed, committed)
+        return committed
+
+    async def _land(self, into: str, committed: Committed | None) -> bool:
+        mounted = self._mounted
+        session = mounted.session
+        if not into or session is None or session.head is None:
+            return False
+        with trio.CancelScope(shield=True):
+            await mounted.blocking.job(
+                lambda: land_commit(
+                    mounted.workspace,
+                    session,
+                    into,
+                    moved_by=owner_name(),
+                    landing=committed.landing if committed is not None else None,
+                    built_on=mounted.own_commits,
+                )
+            )
+        return True
+
+    async def pause(self, progress: SendProgress) -> dict[str, object]:
+        """Store all work, unmount, and delete the session from this machine."""
+        mounted = self._mounted
+        _check_is_session(mounted)
+        provenance = own_provenance(mounted)
+        done = {"files": 0, "bytes": 0}
+
+        def note(files: int, size_bytes: int) -> None:
+            done.update(files=files, bytes=size_bytes)
+
+        async with mounted.committing:
+            # Most of it while programs may still work; then what they did meanwhile.
+            await flush_maps(mounted)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_tell_progress, progress, done)
+                with (
+                    trio.CancelScope(shield=True),
+                    mounted.noting_loss(),
+                    _telling_of_loss("pause"),
+                ):
+                    await mounted.save(provenance, note)
+                nursery.cancel_scope.cancel()
+            with trio.CancelScope(shield=True):
+                await flush_maps(mounted)
+                await mounted.blocking.job(lambda: unmount(mounted.spec.mountpoint))
+                # Nobody can write any more. Until all is stored it is kept here too.
+                with mounted.noting_loss(), _telling_of_loss("pause"):
+                    await mounted.save(provenance)
+                mounted.chain.forget_at_close()
+        session = mounted.session
+        assert session is not None
+        saved = session.session.saved
+        log.info("session.paused", extra={"session": mounted.name})
+        return {
+            "session": mounted.name,
+            "store_url": mounted.workspace.url,
+            "head": None if mounted.base is None else mounted.base.id.hex(),
+            "saved": None if saved is None else saved.commit_id.hex(),
+        }
+
+
+@contextmanager
+def _telling_of_loss(what: str) -> Iterator[None]:
+    """Say of a commit or pause that could not be done what has become of the work: nothing."""
+    try:
+        yield
+    except UnavailableError as exc:
+        raise UnavailableError(
+            f"the {what} was not finished: {exc}. Nothing is lost: your files are as you left them "
+            f"in this session; {what} again when the store answers",
+            kind=exc.kind,
+            **exc.context,
+        ) from exc
+
+
+async def _tell_progress(progress: SendProgress, done: Mapping[str, int]) -> None:
+    while True:
+        await trio.sleep(_PROGRESS_PERIOD_S)
+        await progress(dict(done))
+
+
+async def flush_maps(mounted: Mounted) -> None:
+    """Have the kernel write what programs changed through shared maps: it alone has that."""
+    if not mounted.is_read_only:
+        mountpoint = mounted.spec.mountpoint
+        await mounted.blocking.job(lambda: sync_mount(mountpoint))
+
+
+def own_provenance(mounted: Mounted) -> Provenance:
+    """Return who saves when nobody has asked for it: the account of the session."""
+    return Provenance(author=owner_name(), session=mounted.name, host=socket.gethostname())
+
+
+def _check_is_session(mounted: Mounted) -> None:
+    if mounted.is_read_only or mounted.session is None:
+        raise RefusedError(
+            "this mount is a read-only view; mount a session for that", kind="mount.read_only"
+        )
+
+
+def sync_mount(mountpoint: str) -> None:
+    """Have the kernel write back everything of a mount; blocking."""
+    fd = os.open(mountpoint, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if _libc.syncfs(fd) != 0:
+            number = ctypes.get_errno()
+            raise WorkspaceError(f"syncfs of {mountpoint}: {os.strerror(number)}", kind="sync")
+    finally:
+        os.close(fd)
+
+
+def text_in(args: Mapping[str, object], name: str) -> str:
+    """Return a text among arguments; an absent one is empty."""
+    value = args.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str) or len(value) > _TEXT_MAX_CHARS:
+        raise UsageError(f"{name} must be a text", kind="args.invalid")
+    return value

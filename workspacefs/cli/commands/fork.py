@@ -1,0 +1,135 @@
+"""`workspacefs fork`: one more session, or many, that stand where one stands now."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from shlex import quote
+from typing import Final
+
+from workspacefs.cli.context import Context, count_text
+from workspacefs.client.locate import SessionAddress, session_of
+from workspacefs.client.mounting import mount_session
+from workspacefs.client.registry import living_sessions
+from workspacefs.errors import NotFoundError, UsageError, WorkspaceError
+
+EXAMPLE = """\
+  workspacefs fork /tmp/variant                 # of the session that one is in
+  workspacefs fork fix-login /tmp/variant --session fix-login-b
+  workspacefs fork /tmp/w /tmp/variants --count 3   # /tmp/variants/1, 2 and 3"""
+
+_COUNT_MAX: Final = 1000
+_AT_ONCE: Final = 8
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "source",
+        metavar="PATH|SESSION",
+        nargs="?",
+        default=".",
+        help="a mounted session: something in it, or its name (default: the working directory)",
+    )
+    parser.add_argument(
+        "mountpoint", metavar="NEW_MOUNTPOINT", help="where to mount the fork; made if absent"
+    )
+    parser.add_argument(
+        "--session", metavar="NAME", help="name of the fork (default: the parent's and six digits)"
+    )
+    parser.add_argument(
+        "--count",
+        metavar="N",
+        type=int,
+        help="make N forks of one moment, mounted at NEW_MOUNTPOINT/1 to N, called NAME-1 to N",
+    )
+
+
+def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
+    """Fork, and return when the mounts answer."""
+    address = _address(options.source, context)
+    places, names = _wanted(options)
+    with address.connect() as session:
+        answer = session.call("fork", {"names": names})
+    forks, mount = answer["sessions"], answer["mount"]
+    assert isinstance(forks, list)
+    assert isinstance(mount, dict)
+    specs = [
+        {
+            **mount,
+            "store_url": address.store_url,
+            "mountpoint": place,
+            "state_dir": context.state.root,
+            "session_name": fork["session"],
+        }
+        for place, fork in zip(places, forks, strict=True)
+    ]
+    results = _mount_all(specs, context)
+    for result in results:
+        context.out.line(f"session {result['session']} is mounted at {result['mountpoint']}")
+    if len(results) == 1:
+        typed = quote(str(results[0]["mountpoint"]))
+        context.out.line(f"  forked from {address.session} as it is now")
+        context.out.note(f"next: cd {typed}, work, then: workspacefs status | diff | commit -m WHY")
+    else:
+        context.out.line(f"{count_text(len(results), 'fork')} of {address.session} as it is now")
+    return {"forked_from": address.session, "sessions": results}
+
+
+def _address(source: str, context: Context) -> SessionAddress:
+    if not os.path.lexists(source):
+        for live in living_sessions(context.state):
+            if live.session == source:
+                return SessionAddress._make(getattr(live, name) for name in SessionAddress._fields)
+        raise NotFoundError(
+            f"{source} is neither a path nor a session that is mounted here; mount it first: "
+            f"workspacefs mount URL DIR --session {quote(source)}",
+            kind="session.not_mounted",
+            session=source,
+        )
+    return session_of(source, context.state)
+
+
+def _wanted(options: argparse.Namespace) -> tuple[list[str], list[str]]:
+    place = os.path.realpath(options.mountpoint)
+    if options.count is None:
+        return [place], [options.session or ""]
+    if not 1 <= options.count <= _COUNT_MAX:
+        raise UsageError(f"--count is from 1 to {_COUNT_MAX}", kind="usage.count")
+    numbers = range(1, options.count + 1)
+    name = options.session
+    return (
+        [os.path.join(place, str(number)) for number in numbers],
+        [f"{name}-{number}" if name else "" for number in numbers],
+    )
+
+
+def _mount_all(specs: Sequence[Mapping[str, object]], context: Context) -> list[dict[str, object]]:
+    """Mount all; when one fails, say which sessions wait to be mounted."""
+
+    def mount(spec: Mapping[str, object]) -> dict[str, object]:
+        return mount_session(spec, context.state, context.environ, makes_directory=True)
+
+    if len(specs) == 1:
+        return [_telling(specs[0], lambda: mount(specs[0]))]
+    # By name: most forks are of one, and would pay for it.
+    with importlib.import_module("concurrent.futures").ThreadPoolExecutor(_AT_ONCE) as pool:
+        futures = [pool.submit(mount, spec) for spec in specs]
+    return [_telling(spec, future.result) for spec, future in zip(specs, futures, strict=True)]
+
+
+def _telling(
+    spec: Mapping[str, object], mounted: Callable[[], dict[str, object]]
+) -> dict[str, object]:
+    try:
+        return mounted()
+    except WorkspaceError as exc:
+        again = f"workspacefs mount {quote(str(spec['store_url']))} DIR"
+        raise type(exc)(
+            f"the fork was made and could not be mounted at {spec['mountpoint']}: {exc}. Mount it "
+            f"elsewhere: {again} --session {spec['session_name']}",
+            kind=exc.kind,
+            **exc.context,
+        ) from exc

@@ -1,0 +1,170 @@
+"""`workspacefs session`: which there are, where each comes from, and deleting one."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from workspacefs.cli.context import Context, count_text, short_id, size_text
+from workspacefs.cli.parser import add_store_flags
+from workspacefs.cli.provenance import own_name
+from workspacefs.cli.revision import open_place
+from workspacefs.cli.stored_sessions import sessions_of
+from workspacefs.client.registry import load_sessions
+from workspacefs.errors import NotFoundError, UsageError
+from workspacefs.workspace.session_deletion import delete_session
+
+EXAMPLE = """\
+  workspacefs session list ./store
+  workspacefs session tree                     # of the workspace that one is in
+  workspacefs session show ./store fix-login
+  workspacefs session delete ./store fix-login"""
+
+_NAMED: Final = ("show", "delete")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "action",
+        choices=("list", "show", "tree", "delete"),
+        help="list all; show one; show which was forked from which; delete one",
+    )
+    parser.add_argument(
+        "words",
+        metavar="[URL|PATH] [NAME]",
+        nargs="*",
+        help="store, or something in a mount (default: the working directory); for show and "
+        "delete, the session",
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="delete work on this machine that is in no commit too"
+    )
+    add_store_flags(parser)
+
+
+def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
+    """Do it."""
+    where, name = _parts(options.action, options.words)
+    action: Callable[..., Mapping[str, object]] = _ACTIONS[options.action]
+    return action(where, name, options, context)
+
+
+def _parts(action: str, words: Sequence[str]) -> tuple[str | None, str]:
+    names = 1 if action in _NAMED else 0
+    if not names <= len(words) <= names + 1:
+        wanted = "[URL|PATH] NAME" if names else "[URL|PATH]"
+        raise UsageError(f"session {action} takes {wanted}", kind="usage.arguments")
+    rest = words[: len(words) - names]
+    return (rest[0] if rest else None), words[-1] if names else ""
+
+
+def _list(
+    where: str | None, name: str, options: argparse.Namespace, context: Context
+) -> Mapping[str, object]:
+    rows = _rows(where, options, context)
+    if not rows:
+        context.out.line("no sessions yet; workspacefs mount begins one")
+    for row in rows:
+        context.out.line(f"{row['session']}\n  {_place(row)}; {_head(row)}{_told(row)}")
+    return {"sessions": rows}
+
+
+def _show(
+    where: str | None, name: str, options: argparse.Namespace, context: Context
+) -> Mapping[str, object]:
+    rows = _rows(where, options, context)
+    row = next((row for row in rows if row["session"] == name), None)
+    if row is None:
+        raise NotFoundError(
+            f"there is no session {name}; workspacefs session list names those that there are",
+            kind="session.absent",
+            session=name,
+        )
+    lineage = row["lineage"]
+    assert isinstance(lineage, list)
+    context.out.line(f"session {name}, begun {row['created']} by {row['owner']}")
+    context.out.line(f"  {_place(row)}; {_head(row)}{_told(row)}")
+    for ancestor in reversed(lineage):
+        context.out.line(f"  forked from {ancestor['session'] or 'a session that is gone'}")
+    return row
+
+
+def _tree(
+    where: str | None, name: str, options: argparse.Namespace, context: Context
+) -> Mapping[str, object]:
+    rows = _rows(where, options, context)
+    here = {str(row["session_id"]): row for row in rows}
+    children: dict[str, list[dict[str, object]]] = {}
+    for row in rows:
+        children.setdefault(_nearest(row, here), []).append(row)
+    # A stack, not recursion: agents fork forks of forks.
+    stack = [(row, 0) for row in reversed(children.get("", []))]
+    while stack:
+        row, depth = stack.pop()
+        row["depth"] = depth
+        context.out.line(f"{'  ' * depth}{row['session']}  ({_place(row)})")
+        below = children.get(str(row["session_id"]), [])
+        stack += [(child, depth + 1) for child in reversed(below)]
+    return {"sessions": rows}
+
+
+def _delete(
+    where: str | None, name: str, options: argparse.Namespace, context: Context
+) -> Mapping[str, object]:
+    workspace = open_place(where, None, options, context).workspace
+    previous = delete_session(
+        workspace, context.state, name, deleted_by=own_name(), discards_work=options.force
+    )
+    head = previous.commit_id
+    context.out.line(f"deleted session {name}; its last commit is {short_id(head and head.hex())}")
+    return {"session": name, "head": head.hex() if head is not None else None}
+
+
+_ACTIONS: Final = {"list": _list, "show": _show, "tree": _tree, "delete": _delete}
+
+
+def _rows(
+    where: str | None, options: argparse.Namespace, context: Context
+) -> list[dict[str, object]]:
+    place = open_place(where, None, options, context)
+    return sessions_of(place.workspace, load_sessions(context.state), context)
+
+
+def _nearest(row: Mapping[str, object], here: Mapping[str, object]) -> str:
+    lineage = row["lineage"]
+    assert isinstance(lineage, list)
+    return next((one["session_id"] for one in reversed(lineage) if one["session_id"] in here), "")
+
+
+def _place(row: Mapping[str, object]) -> str:
+    return f"mounted at {row['mountpoint']}" if row["mountpoint"] else "not mounted here"
+
+
+def _head(row: Mapping[str, object]) -> str:
+    return (
+        f"head {short_id(row['head'])} on {row['branch']}, last moved {row['moved']} by "
+        f"{row['moved_by'] or 'someone'}"
+    )
+
+
+def _told(row: Mapping[str, object]) -> str:
+    return _saved(row) + _local(row)
+
+
+def _saved(row: Mapping[str, object]) -> str:
+    saved = row["saved"]
+    if not isinstance(saved, dict):
+        return ""
+    return f"; uncommitted work saved {saved['time']} on {saved['host']}"
+
+
+def _local(row: Mapping[str, object]) -> str:
+    if row["layers"] is None:
+        return ""
+    unique = row["unique_bytes"]
+    assert isinstance(unique, int)
+    layers = row["layers"]
+    assert isinstance(layers, int)
+    return f"; {size_text(unique)} here of its own, in {count_text(layers, 'layer')}"

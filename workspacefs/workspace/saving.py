@@ -1,0 +1,172 @@
+"""Storing a session's uncommitted work, and bringing it back on another machine.
+
+What is saved is a tree like that of a commit, named by the session's ref beside the head, which
+does not move. Requests to the store: {packs}, then {ref}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from workspacefs.errors import MovedError
+from workspacefs.ids import CommitId
+from workspacefs.objects.commits import ChangeCounts, Commit, Provenance
+from workspacefs.objects.entry import Entry
+from workspacefs.objects.refs import Locator, Ref
+from workspacefs.refs import Moved, RefKind, RefRecord, SavedWork
+from workspacefs.workspace.base import KnownObjects
+from workspacefs.workspace.pending import Pending
+from workspacefs.workspace.publish import seal_commit
+from workspacefs.workspace.seal import SealedContents, SealProgress, seal_pending
+from workspacefs.workspace.sessions import OpenSession
+from workspacefs.workspace.workspace import Workspace
+
+_SMALL_ROWS: Final = 1000
+_MESSAGE: Final = "work of a session that is not committed"
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a session's ref says now."""
+
+    session: OpenSession
+    stored_bytes: int
+    counts: ChangeCounts
+
+
+def save_pending(
+    workspace: Workspace,
+    session: OpenSession,
+    pending: Pending,
+    *,
+    saver: str,
+    provenance: Provenance,
+    contents: SealedContents,
+    find_stored: Callable[[bytes], Locator | None],
+    progress: SealProgress = lambda files, size_bytes: None,
+) -> Saved:
+    """Store the work that `pending` shows beyond the session's head; durable on return.
+
+    Args:
+        workspace: Where to.
+        session: Whose ref says so; its head stays.
+        pending: Of frozen layers, over the tree of the session's head.
+        saver: Of this machine's copy of the session.
+        provenance: Who and what.
+        contents: What was saved before; learns what is saved now.
+        find_stored: Tells where objects lie that were stored ahead of this.
+        progress: Called after each stored file.
+
+    Raises:
+        MovedError: The session goes on in another place.
+        UnavailableError: The store does not answer, or does not say whether the ref was written
+            (kind "ref.unknown"); to save again settles that.
+    """
+    known = KnownObjects()
+
+    def find_known(object_id: bytes) -> Locator | None:
+        return known.find(object_id) or find_stored(object_id) or contents.find_chunk(object_id)
+
+    is_small = pending.row_count() < _SMALL_ROWS
+    try:
+        with workspace.new_writer(known=find_known, is_small=is_small) as writer:
+            sealed = seal_pending(
+                pending, workspace.store, writer, known, workspace.tree_params,
+                workspace.chunk_params, progress=progress, contents=contents,
+            )  # fmt: skip
+            if sealed.root == pending.root:
+                writer.abort()
+                work, stored_bytes = None, 0
+            else:
+                head, now_ns = session.head, workspace.clock.now_ns()
+                commit = Commit(
+                    root=sealed.root, parents=() if head is None else (head,), message=_MESSAGE,
+                    time_ns=now_ns, provenance=provenance, changes=sealed.counts, meta=(),
+                )  # fmt: skip
+                stored = seal_commit(writer, commit)
+                stored_bytes = stored.summary.stored_bytes
+                assert stored.ref.locator is not None
+                work = SavedWork(
+                    commit_id=CommitId(stored.ref.id), locator=stored.ref.locator, saver=saver,
+                    host=provenance.host, saved_ns=now_ns,
+                )  # fmt: skip
+    except BaseException:
+        contents.drop()
+        raise
+    contents.keep()
+    moved = _write(workspace, session, work, saver)
+    return Saved(moved, stored_bytes, sealed.counts)
+
+
+def settle_saving(workspace: Workspace, session: OpenSession, *, saver: str) -> OpenSession:
+    """Return a session as its ref is, after a save of which nobody knows whether it was done. It
+    is written anew, so that what is still on its way cannot land any more.
+
+    Raises:
+        MovedError, UnavailableError: As for save_pending.
+    """
+    return _write(workspace, session, session.session.saved, saver)
+
+
+def _write(
+    workspace: Workspace, session: OpenSession, work: SavedWork | None, saver: str
+) -> OpenSession:
+    name, known = session.session.name, session
+    while True:
+        new = replace(
+            known.record, write_id="", moved_by=known.record.moved_by,
+            session=replace(known.session, saved=work, lease=session.session.lease),
+        )  # fmt: skip
+        answer = workspace.refs.compare_and_swap(
+            RefKind.SESSION, name, expected=known.version, new=new
+        )
+        if isinstance(answer, Moved):
+            assert answer.record.session is not None
+            return OpenSession(answer.record.session, answer.record, answer.version)
+        found = answer.current
+        if found is None or answer.version is None or not _is_ours(found, session, saver):
+            raise _moved(name, found)
+        assert found.session is not None
+        known = OpenSession(found.session, found, answer.version)
+
+
+def _is_ours(found: RefRecord, session: OpenSession, saver: str) -> bool:
+    """Tell whether a ref that is not as we know it was written by us, with a lost answer."""
+    there = found.session
+    return (
+        there is not None
+        and there.session_id == session.session.session_id
+        and there.state == "open"
+        and found.commit_id == session.record.commit_id
+        and (there.lease is None or there.lease.saver == saver)
+        # Where nothing is saved, there is nothing of another's that would be lost.
+        and (there.saved is None or there.saved.saver == saver)
+    )
+
+
+def _moved(name: str, found: RefRecord | None) -> MovedError:
+    there = None if found is None or found.session is None else found.session
+    holder = None if there is None else there.lease or there.saved
+    where = f" on {holder.host}" if holder is not None else ""
+    return MovedError(
+        f"session {name} goes on in another place{where}, so what is here cannot be stored under "
+        "this name. Nothing is lost: your files are in this mount as you left them, which takes no "
+        "changes any more. Go on with them in a session of their own: workspacefs fork PATH DIR",
+        kind="session.moved",
+        session=name,
+    )
+
+
+def load_saved(workspace: Workspace, session: OpenSession) -> Entry | None:
+    """Return the root of the work that was saved beyond a session's head, or None.
+
+    Raises:
+        IntegrityError: It is missing or damaged.
+        UnavailableError: The store does not answer.
+    """
+    saved = session.session.saved
+    if saved is None:
+        return None
+    return workspace.store.load_commit(Ref(saved.commit_id, saved.locator)).root

@@ -1,0 +1,98 @@
+"""Deleting a session: its ref becomes a gravestone, and its work on this machine goes.
+
+No other session is touched: forks name the layers that they need themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from workspacefs.errors import MovedError, NotFoundError, RefusedError
+from workspacefs.layers.database import Database
+from workspacefs.refs import Moved, RefKind, RefRecord
+from workspacefs.statedir import StateDir
+from workspacefs.workspace.local import LocalRecord, LocalSession
+from workspacefs.workspace.publish import RefMove, log_move, make_move, plan_move
+from workspacefs.workspace.workspace import Workspace
+
+
+def delete_session(
+    workspace: Workspace, state: StateDir, name: str, *, deleted_by: str, discards_work: bool
+) -> RefRecord:
+    """Delete a session that is not mounted on this machine; return what its ref was.
+
+    Its commits stay where they have landed; the operation log has its last commit. Survives power
+    loss on return.
+
+    Args:
+        workspace: Where it is.
+        state: Where this machine keeps its uncommitted work.
+        name: Of the session.
+        deleted_by: Who deletes, for the operation log.
+        discards_work: Whether to delete it though there is work here that was never committed.
+
+    Raises:
+        NotFoundError: There is no such session, or it was deleted before.
+        BusyError: It is mounted on this machine.
+        RefusedError: It has uncommitted work here (kind "session.has_work").
+        MovedError: Somebody else moved its ref just now.
+    """
+    found = workspace.refs.find(RefKind.SESSION, name)
+    session = None if found is None else found[0].session
+    if found is None or session is None or session.state != "open":
+        raise NotFoundError(
+            f"there is no session {name} in {workspace.url}; workspacefs session list "
+            f"{workspace.url} names those that there are",
+            kind="session.absent",
+            session=name,
+        )
+    local = LocalSession.lock(state, workspace.id, name)
+    try:
+        record = local.load()
+        if record is not None and record.session_id != session.session_id:
+            record = None  # of an earlier session of that name, and none of our business
+        if record is not None and not discards_work and has_work(local, record):
+            raise RefusedError(
+                f"session {name} has work on this machine that was never committed; mount it and "
+                "commit, or delete that too with --force",
+                kind="session.has_work",
+                session=name,
+            )
+        previous, version = found
+        move = RefMove(
+            kind=RefKind.SESSION,
+            name=name,
+            expected=version,
+            previous=previous,
+            action="delete",
+            moved_by=deleted_by,
+            session=replace(session, state="deleted"),
+        )
+        planned = plan_move(workspace, previous.commit_id, move)
+        log_move(workspace, planned)
+        if not isinstance(make_move(workspace, planned, previous), Moved):
+            raise MovedError(
+                f"session {name} was moved by someone else just now; look, and try again",
+                kind="session.moved",
+                session=name,
+            )
+        if record is not None:
+            local.forget(record)
+    finally:
+        local.close()
+    return previous
+
+
+def has_work(local: LocalSession, record: LocalRecord) -> bool:
+    """Tell whether a session that we have locked has changes here that are in no commit."""
+    for place in record.layers:
+        directory = local.layer_directory(place)
+        if not (directory / "data.mdb").exists():
+            continue
+        rows = Database(directory, is_frozen=True)  # nobody has it mounted
+        try:
+            if rows.has_rows(b"I") or rows.has_rows(b"D"):
+                return True
+        finally:
+            rows.close()
+    return False
