@@ -1,0 +1,133 @@
+"""Autosave, pause and resume with a bucket, while answers get lost and the store goes away."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness import Mount, kill, tree_of
+from tests.s3_machine import S3Machine, kill_all, requests_to, s3_machine, wait_until
+from tests.servers import Server
+from workspacefs.errors import ExitCode
+from workspacefs.testing.proxy import DropAnswer, Status
+
+SESSION_WRITES = requests_to("PUT", key="/refs/sessions/")
+
+
+@pytest.fixture
+def s3(tmp_path: Path, seaweedfs: Server) -> Iterator[S3Machine]:
+    """A user's machine with an empty workspace in a bucket."""
+    with s3_machine(tmp_path / "machine", seaweedfs) as machine:
+        yield machine
+
+
+def work(mount: Mount) -> None:
+    """Commit a base and change it."""
+    (mount.path / "d").mkdir()
+    for number in range(20):
+        (mount.path / "d" / f"f{number}").write_bytes(os.urandom(3000))
+    (mount.path / "large").write_bytes(os.urandom(3_000_000))
+    mount.commit("base")
+    (mount.path / "d/f1").write_text("changed")
+    (mount.path / "d/f2").unlink()
+    (mount.path / "d/f3").rename(mount.path / "moved")
+    (mount.path / "new").write_bytes(os.urandom(500_000))
+    with (mount.path / "large").open("r+b") as file:
+        file.seek(100_000)
+        file.write(b"here")
+
+
+def is_stored(mount: Mount) -> object:
+    """Return whether the store has all of a session's work."""
+    return mount.machine.json("status", mount.path)["is_stored"]
+
+
+def resume(machine: S3Machine) -> Mount:
+    """Resume the session, whoever had it."""
+    place = machine.directory / "resumed"
+    document = machine.json("resume", machine.store, "s", place, "--steal", "--autosave", "off")
+    machine.keep(place)
+    return Mount(machine, place, document)
+
+
+def kill_sandbox(machine: S3Machine, mount: Mount) -> None:
+    """End all processes of a machine at once, and lose its disk."""
+    kill_all([mount.pid, machine.supervisor_pid(), *machine.transfer_pids()])
+    kill(mount.pid)
+    subprocess.run(["umount", "-l", mount.path], check=True)
+    shutil.rmtree(machine.state_dir)
+
+
+def test_killed_sandbox_goes_on_elsewhere(s3: S3Machine) -> None:
+    """From its last autosave, on a machine that has never seen it."""
+    mount = s3.mount(autosave="1s")
+    work(mount)
+    before, status = tree_of(mount.path), mount.status()
+    wait_until(lambda: is_stored(mount))
+
+    kill_sandbox(s3, mount)
+    resumed = resume(s3.beside())
+
+    assert tree_of(resumed.path) == before
+    assert resumed.status() == status
+
+
+def test_save_stores_only_what_has_changed(s3: S3Machine) -> None:
+    """The second save of a session with much work sends what is new."""
+    mount = s3.mount(autosave="1s")
+    work(mount)
+    wait_until(lambda: is_stored(mount))
+    s3.proxy.clear_log()
+
+    (mount.path / "small").write_text("small")
+    with (mount.path / "d/f1").open("a") as file:
+        file.write(" again")
+    wait_until(lambda: is_stored(mount))
+
+    sent_bytes = sum(info.received_bytes for info in s3.proxy.log if info.method == "PUT")
+    assert 0 < sent_bytes < 30_000
+
+
+@pytest.mark.parametrize("loses_request", [False, True])
+def test_save_whose_answer_gets_lost(s3: S3Machine, loses_request: bool) -> None:
+    """It was done or it was not: the next one finds out, and so does a commit."""
+    mount = s3.mount(autosave="1s", store_timeout="2")
+    work(mount)
+    action = Status(500) if loses_request else DropAnswer()
+    fault = s3.fault(action, SESSION_WRITES, times=2)
+    (mount.path / "more").write_text("more")
+    wait_until(lambda: fault.fired)
+    before = tree_of(mount.path)
+
+    wait_until(lambda: is_stored(mount))
+    answer = mount.commit("all", "--into", "main")
+
+    assert answer["is_new"] is True
+    assert tree_of(mount.path) == before
+    assert tree_of(s3.beside().mount(session="other").path) == before
+
+
+def test_store_that_is_away_puts_saving_off(s3: S3Machine) -> None:
+    """Work goes on; a pause says that nothing is lost; when the store is back all is stored."""
+    mount = s3.mount(autosave="1s", store_timeout="1.5")
+    work(mount)
+    wait_until(lambda: is_stored(mount))
+    s3.proxy.down()
+
+    (mount.path / "while-away").write_text("w")
+    refused = s3.start("pause", mount.path)
+    assert refused.returncode == ExitCode.UNAVAILABLE, refused.stderr
+    assert b"Nothing is lost" in refused.stderr
+    (mount.path / "still-here").write_text("s")
+    assert is_stored(mount) is False
+    s3.proxy.up()
+
+    wait_until(lambda: is_stored(mount))
+    before = tree_of(mount.path)
+    s3.run("pause", mount.path)
+    assert tree_of(resume(s3.beside()).path) == before
