@@ -18,19 +18,24 @@ import trio
 from workspacefs.errors import WorkspaceError
 from workspacefs.ids import CommitId, FileId
 from workspacefs.layers.bodies import BodyContent, content_from_desc
-from workspacefs.layers.flatten import flatten, layers_to_merge, size_of_layer
-from workspacefs.layers.journal import Journal, mark_clean, settle
+from workspacefs.layers.flatten import layers_to_merge, size_of_layer
+from workspacefs.layers.journal import mark_clean, settle
 from workspacefs.layers.layer import Layer
-from workspacefs.layers.rebase import FindState, is_in, rebase_rows, rebased_content
-from workspacefs.layers.rows import InodeRow, decode_inode, inode_key
+from workspacefs.layers.rebase import is_in, rebase_rows, rebased_content
 from workspacefs.objects.entry import Entry
 from workspacefs.objects.refs import Ref
-from workspacefs.workspace.layer_pool import LayerPlace
-from workspacefs.workspace.local import IdMark, LocalRecord, LocalSession
+from workspacefs.workspace.local import IdMark, LocalCheckpoint, LocalRecord, LocalSession
 from workspacefs.workspace.pending import Pending, PendingSource
 from workspacefs_daemon.background.durability import Durability
 from workspacefs_daemon.background.hops import Blocking
-from workspacefs_daemon.recovery import open_layer
+from workspacefs_daemon.layer_steps import (
+    begin_live,
+    finder,
+    has_changes,
+    iter_file_ids,
+    merge,
+    places_of,
+)
 from workspacefs_daemon.vfs.overlay import Overlay
 from workspacefs_daemon.vfs.services import FileIds, Services
 
@@ -99,11 +104,11 @@ class LayerChain:
 
     def has_changes(self) -> bool:
         """Tell whether any layer has a row that could be a change."""
-        return any(map(_has_changes, self._overlay.layers.values()))
+        return any(map(has_changes, self._overlay.layers.values()))
 
     def has_live_changes(self) -> bool:
         """Tell whether the live layer has a row that could be a change."""
-        return self._overlay.live is not None and _has_changes(self._overlay.live)
+        return self._overlay.live is not None and has_changes(self._overlay.live)
 
     @contextmanager
     def viewed(
@@ -142,7 +147,7 @@ class LayerChain:
         old = self.live
         # The record goes first: from the switch on, the new layer holds what nothing else does.
         record, (layer, journal) = await self._blocking.job(
-            partial(_begin_live, self.local, self.record)
+            partial(begin_live, self.local, self.record)
         )
         # No await from here on: the switch is one instant for every request.
         self._record = record
@@ -160,7 +165,7 @@ class LayerChain:
         """Freeze the live layer, if it has changes."""
         if len(self._overlay.frozen) >= DEPTH_MAX:
             await self.flatten()
-        if _has_changes(self.live):
+        if has_changes(self.live):
             await self.freeze()
 
     async def freeze_to_share(self, given: IdMark) -> LocalRecord:
@@ -172,12 +177,51 @@ class LayerChain:
             await self.flatten()
         await self.let_go()
         self._record = replace(self.record, given_ids=given)
-        if _has_changes(self.live):
+        if has_changes(self.live):
             await self.freeze()
         else:
             await self._blocking.job(partial(self.local.save, self.record))
         frozen = self.record.layers[:-1]
         return replace(self.record, layers=frozen, sealing=None, sealed_layers=())
+
+    async def checkpoint(self, name: str, message: str, *, created_ns: int) -> LocalCheckpoint:
+        """Remember the state of this moment under a name that is free; it survives power loss on
+        return, with as much in it as was synced.
+        """
+        if len(self._overlay.frozen) >= DEPTH_MAX:
+            await self.flatten()
+        await self.let_go()
+        is_changed = has_changes(self.live)
+        made = LocalCheckpoint(
+            name=name,
+            message=message,
+            created_ns=created_ns,
+            base=self.record.base,
+            layers=self.record.layers if is_changed else self.record.layers[:-1],
+        )
+        record = replace(self.record, checkpoints=(*self.record.checkpoints, made))
+        if is_changed:
+            # One write says both that the layer is frozen and that the checkpoint needs it.
+            before, self._record = self._record, record
+            try:
+                await self.freeze()
+            except BaseException:
+                self._record = before
+                raise
+        else:
+            await self._blocking.job(partial(self.local.save, record))
+            self._record = record
+        return made
+
+    async def drop_checkpoint(self, checkpoint: LocalCheckpoint) -> None:
+        """Forget a checkpoint, and delete what only it needed."""
+        kept = tuple(one for one in self.record.checkpoints if one.name != checkpoint.name)
+        record = replace(self.record, checkpoints=kept)
+        await self._blocking.job(partial(self.local.save, record))
+        self._record = record
+        here = {layer.number for layer in (*self._overlay.layers.values(), *self._retired)}
+        unused = [place for place in checkpoint.layers if place.number not in here]
+        await self._blocking.job(partial(self.local.pool.release, unused))
 
     def note_sealing(self, commit_id: CommitId) -> None:
         """Write down that the session's ref is about to move to `commit_id`; on a thread."""
@@ -262,7 +306,7 @@ class LayerChain:
             return
         merged = overlay.frozen[:count]
         target, record = await self._blocking.job(
-            partial(_merge, self.local, self.record, merged, overlay.layers)
+            partial(merge, self.local, self.record, merged, overlay.layers)
         )
         # It is in the record now, above what it was made of: so rows may name it. From here on
         # whatever is looked up is found in it, and nothing new speaks of the others but what is
@@ -271,11 +315,11 @@ class LayerChain:
         overlay.frozen.insert(0, target)
         self._durability.add(target, None, is_settled=True)
         gone = {layer.number for layer in merged}
-        for file_ids in _slices(target):
+        for file_ids in iter_file_ids(target):
             for file_id in file_ids:
                 self._rebase_inode(file_id, target, gone)
             await trio.lowlevel.checkpoint()
-        for _ in rebase_rows(self.live, _finder(target), gone):
+        for _ in rebase_rows(self.live, finder(target), gone):
             await trio.lowlevel.checkpoint()
         overlay.frozen[:] = [layer for layer in overlay.frozen if layer.number not in gone]
         await self._durability.sync_layer(self.live)
@@ -294,7 +338,7 @@ class LayerChain:
             inode.content = rebased_content(inode.content, made, gone, moves_base=False)
 
     def _content_in(self, layer: Layer, file_id: FileId) -> BodyContent:
-        row = _finder(layer)(file_id)
+        row = finder(layer)(file_id)
         assert row is not None
         return content_from_desc(row.content, file_id, self._overlay.layers)
 
@@ -319,7 +363,7 @@ class LayerChain:
             self._retired.remove(layer)
             layer.close()
         if unused:
-            await self._blocking.job(partial(self.local.pool.release, _places(unused)))
+            await self._blocking.job(partial(self.local.pool.release, places_of(unused)))
 
     def forget_at_close(self) -> None:
         """Have close() delete the session from this machine: all of it is in the store."""
@@ -344,60 +388,5 @@ class LayerChain:
         for layer in self._retired:
             layer.close()
         if self._retired:
-            await self._blocking.job(partial(self._local.pool.release, _places(self._retired)))
+            await self._blocking.job(partial(self._local.pool.release, places_of(self._retired)))
         self._local.close()
-
-
-def _has_changes(layer: Layer) -> bool:
-    return layer.rows.has_rows(b"I") or layer.rows.has_rows(b"D")
-
-
-def _finder(layer: Layer) -> FindState:
-    def find(file_id: FileId) -> InodeRow | None:
-        value = layer.rows.get(inode_key(file_id))
-        return None if value is None else decode_inode(value)
-
-    return find
-
-
-def _slices(layer: Layer) -> Iterator[list[FileId]]:
-    after = b"I"
-    while keys := layer.rows.keys_after(after, b"I", _SLICE):
-        yield [FileId(int.from_bytes(key[1:], "big")) for key in keys]
-        after = keys[-1]
-
-
-def _places(layers: Sequence[Layer]) -> list[LayerPlace]:
-    return [LayerPlace(layer.number, layer.directory.name) for layer in layers]
-
-
-def _begin_live(
-    local: LocalSession, record: LocalRecord
-) -> tuple[LocalRecord, tuple[Layer, Journal]]:
-    """Put a new layer on top of those in the record; it survives power loss on return."""
-    with local.pool.holding():
-        place = local.pool.new_place(local.owner)
-        opened = open_layer(local.layer_directory(place), place.number)
-        record = record.with_live(place)
-        local.save(record)
-    return record, opened
-
-
-def _merge(
-    local: LocalSession, record: LocalRecord, merged: Sequence[Layer], layers: dict[int, Layer]
-) -> tuple[Layer, LocalRecord]:
-    """Make one layer of several, and name it in the record above them; it survives power loss."""
-    with local.pool.holding():
-        place = local.pool.new_place(local.owner)
-        target, journal = open_layer(local.layer_directory(place), place.number)
-        try:
-            journal.close()
-            target.drop_ballast()
-            flatten(merged, target, layers)
-            settle(target)
-            record = replace(record, layers=(*record.layers[:-1], place, record.layers[-1]))
-            local.save(record)
-        except BaseException:
-            target.close()
-            raise
-    return target, record

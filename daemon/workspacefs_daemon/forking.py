@@ -73,7 +73,9 @@ def _begin(
         # The record goes first: a session that the store knows and that has no layers here would
         # come up without the work.
         saver = new_saver()
-        record = replace(frozen, session_id=session_id, own_ids=ids, given_ids=None, saver=saver)
+        record = replace(
+            frozen, session_id=session_id, own_ids=ids, given_ids=None, saver=saver, checkpoints=()
+        )
         record = _save_record(local, record)
         if not begin_fork(
             workspace,

@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import trio
@@ -23,11 +25,11 @@ from workspacefs.objects.entry import Entry
 from workspacefs.objects.refs import Locator, Ref
 from workspacefs.workspace.commit import Committed, settle_unclear
 from workspacefs.workspace.early_upload import EarlyUpload
-from workspacefs.workspace.local import LocalRecord, LocalSession
+from workspacefs.workspace.local import LocalCheckpoint, LocalRecord, LocalSession
 from workspacefs.workspace.pending import Pending
 from workspacefs.workspace.saving import Saved, save_pending, settle_saving
 from workspacefs.workspace.seal import Sealed, SealedContents, SealProgress
-from workspacefs.workspace.sessions import OpenSession, drop_lease
+from workspacefs.workspace.sessions import OpenSession, drop_lease, session_at
 from workspacefs.workspace.workspace import Workspace
 from workspacefs_daemon.background.durability import Durability
 from workspacefs_daemon.background.hops import Blocking
@@ -126,13 +128,16 @@ class Mounted:
         """Look at the uncommitted changes as they are now; see LayerChain.viewed."""
         return self.chain.viewed(self.base_root, self.workspace.store, layers)
 
-    async def fork(self, names: Sequence[str], *, owner: str) -> list[ForkedSession]:
+    async def fork(
+        self, names: Sequence[str], *, owner: str, at: LocalCheckpoint | None = None
+    ) -> list[ForkedSession]:
         """Begin sessions that stand where this one does now; no byte is copied. They survive power
         loss on return, with as much in them as was synced here. The caller holds `committing`.
 
         Args:
             names: What to call them; "" draws a name.
             owner: Who forks.
+            at: Where they shall stand instead.
 
         Raises:
             BusyError: There is a session of such a name; those before it were begun.
@@ -141,7 +146,11 @@ class Mounted:
         assert self.file_ids is not None
         ids = [self.file_ids.give() for _ in names]
         frozen = await self.chain.freeze_to_share(self.file_ids.mark)
-        parent = ForkParent(self.workspace, self.spec.state_dir, self.name, self.session)
+        session = self.session
+        if at is not None:
+            frozen = replace(frozen, base=at.base, layers=at.layers)
+            session = await self.blocking.job(partial(session_at, self.workspace, session, at.base))
+        parent = ForkParent(self.workspace, self.spec.state_dir, self.name, session)
         return await self.blocking.job(
             lambda: begin_forks(parent, frozen, list(zip(names, ids, strict=True)), owner=owner)
         )

@@ -74,8 +74,10 @@ class Ops:
                 return await self._publishing.commit(args, progress)
             case "fork":
                 return await self._publishing.fork(args)
+            case "checkpoint":
+                return await self._publishing.checkpoint(args)
             case "pause":
-                return await self._publishing.pause(progress)
+                return await self._publishing.pause(args, progress)
             case "umount":
                 return await self._umount(is_lazy=args.get("lazy") is True)
             case _:

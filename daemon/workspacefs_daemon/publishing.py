@@ -12,15 +12,24 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from typing import Final
 
 import trio
 
 from workspacefs.client.unmount import unmount
-from workspacefs.errors import RefusedError, UnavailableError, UsageError, WorkspaceError
+from workspacefs.errors import (
+    BusyError,
+    NotFoundError,
+    RefusedError,
+    UnavailableError,
+    UsageError,
+    WorkspaceError,
+)
 from workspacefs.names import check_ref_name
 from workspacefs.objects.commits import ChangeCounts, Provenance
 from workspacefs.workspace.commit import Committed, commit_pending, land_commit
+from workspacefs.workspace.local import LocalCheckpoint
 from workspacefs_daemon.control.server import SendProgress
 from workspacefs_daemon.identity import owner_name
 from workspacefs_daemon.mounted import Mounted
@@ -91,12 +100,14 @@ class Publishing:
         names = args.get("names")
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise UsageError("names must be a list of texts", kind="args.invalid")
+        at_name = text_in(args, "at")
+        at = None if not at_name else self._checkpoint(at_name)
         began = time.monotonic()
         # A commit moves this session to another base; until it has, there is no one place to stand.
         async with mounted.committing:
             await flush_maps(mounted)
             with trio.CancelScope(shield=True):
-                forked = await mounted.fork(names, owner=owner_name())
+                forked = await mounted.fork(names, owner=owner_name(), at=at)
         log.info(
             "session.forked",
             extra={
@@ -183,10 +194,83 @@ class Publishing:
             )
         return True
 
-    async def pause(self, progress: SendProgress) -> dict[str, object]:
+    async def checkpoint(self, args: Mapping[str, object]) -> dict[str, object]:
+        """Make, list or delete checkpoints."""
+        mounted = self._mounted
+        _check_is_session(mounted)
+        chain = mounted.chain
+        match text_in(args, "action"):
+            case "list":
+                rows = [_checkpoint_row(one) for one in chain.record.checkpoints]
+                return {"session": mounted.name, "checkpoints": rows}
+            case "delete":
+                async with mounted.committing:
+                    gone = self._checkpoint(text_in(args, "name"))
+                    with trio.CancelScope(shield=True):
+                        await chain.drop_checkpoint(gone)
+                return {"session": mounted.name, **_checkpoint_row(gone)}
+            case "create":
+                return await self._make_checkpoint(args)
+            case action:
+                raise UsageError(f"checkpoints know no action {action!r}", kind="args.invalid")
+
+    async def _make_checkpoint(self, args: Mapping[str, object]) -> dict[str, object]:
+        mounted = self._mounted
+        chain = mounted.chain
+        name, message = text_in(args, "name"), text_in(args, "message")
+        if name:
+            check_ref_name(name, what="checkpoint")
+        began = time.monotonic()
+        async with mounted.committing:
+            await flush_maps(mounted)
+            taken = {one.name for one in chain.record.checkpoints}
+            if name in taken:
+                raise BusyError(
+                    f"session {mounted.name} has a checkpoint {name} already; choose another name, "
+                    "or delete it first",
+                    kind="checkpoint.exists",
+                    checkpoint=name,
+                )
+            name = name or next(n for n in map("cp{}".format, count(1)) if n not in taken)
+            with trio.CancelScope(shield=True):
+                made = await chain.checkpoint(
+                    name, message, created_ns=mounted.workspace.clock.now_ns()
+                )
+        log.info(
+            "checkpoint.made",
+            extra={
+                "session": mounted.name,
+                "checkpoint": name,
+                "duration_ms": round((time.monotonic() - began) * 1000, 3),
+            },
+        )
+        return {"session": mounted.name, **_checkpoint_row(made)}
+
+    def _checkpoint(self, name: str) -> LocalCheckpoint:
+        record = self._mounted.chain.record
+        found = record.find_checkpoint(name)
+        if found is None:
+            names = ", ".join(one.name for one in record.checkpoints) or "none"
+            raise NotFoundError(
+                f"session {self._mounted.name} has no checkpoint {name}; there are: {names}",
+                kind="checkpoint.absent",
+                checkpoint=name,
+            )
+        return found
+
+    async def pause(self, args: Mapping[str, object], progress: SendProgress) -> dict[str, object]:
         """Store all work, unmount, and delete the session from this machine."""
         mounted = self._mounted
         _check_is_session(mounted)
+        names = [one.name for one in mounted.chain.record.checkpoints]
+        if names and args.get("drops_checkpoints") is not True:
+            raise RefusedError(
+                f"session {mounted.name} has checkpoints that are on this machine alone and would "
+                f"be lost ({', '.join(names[:8])}); fork what you need of them, then pause with "
+                "--drop-checkpoints",
+                kind="session.has_checkpoints",
+                checkpoints=len(names),
+            )
         provenance = own_provenance(mounted)
         done = {"files": 0, "bytes": 0}
 
@@ -254,6 +338,16 @@ async def flush_maps(mounted: Mounted) -> None:
 def own_provenance(mounted: Mounted) -> Provenance:
     """Return who saves when nobody has asked for it: the account of the session."""
     return Provenance(author=owner_name(), session=mounted.name, host=socket.gethostname())
+
+
+def _checkpoint_row(checkpoint: LocalCheckpoint) -> dict[str, object]:
+    base = checkpoint.base
+    return {
+        "checkpoint": checkpoint.name,
+        "message": checkpoint.message,
+        "created_ns": checkpoint.created_ns,
+        "base": None if base is None else base.id.hex(),
+    }
 
 
 def _check_is_session(mounted: Mounted) -> None:

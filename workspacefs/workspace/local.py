@@ -56,6 +56,20 @@ class IdRange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LocalCheckpoint:
+    """A moment of a session that can be gone back to."""
+
+    name: str
+    message: str
+    created_ns: int
+    """Wall time, for people."""
+    base: Ref | None
+    """Commit that the layers lie over."""
+    layers: tuple[LayerPlace, ...]
+    """All frozen, the eldest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LocalRecord:
     """What session.json says."""
 
@@ -75,6 +89,18 @@ class LocalRecord:
     """That a fork was given to begin with."""
     saver: str = ""
     """Tells this copy of the session from those on other machines; hex, random."""
+    checkpoints: tuple[LocalCheckpoint, ...] = ()
+    """In the order in which they were made."""
+
+    def all_places(self) -> Iterator[LayerPlace]:
+        """Yield every layer that the session needs; some more than once."""
+        yield from self.layers
+        for checkpoint in self.checkpoints:
+            yield from checkpoint.layers
+
+    def find_checkpoint(self, name: str) -> LocalCheckpoint | None:
+        """Return the checkpoint of that name, or None."""
+        return next((one for one in self.checkpoints if one.name == name), None)
 
     def with_live(self, place: LayerPlace) -> LocalRecord:
         """Return the record with one more layer on top."""
@@ -152,7 +178,7 @@ class LocalSession:
         """
         (self.directory / _RECORD).unlink()
         sync_directory(self.directory)
-        self.pool.release(record.layers)
+        self.pool.release(record.all_places())
 
     @property
     def owner(self) -> str:
@@ -169,7 +195,7 @@ class LocalSession:
         Raises:
             IntegrityError: One is missing: opening it would begin an empty one in its place.
         """
-        for place in record.layers:
+        for place in record.all_places():
             directory = self.layer_directory(place)
             if not (directory / "boot").exists():
                 raise IntegrityError(
@@ -204,7 +230,7 @@ def open_pool(state: StateDir, workspace_id: str) -> LayerPool:
     def find_used() -> frozenset[str]:
         records = (_load(path) for path in _iter_record_paths(sessions))
         return frozenset(
-            place.name for record in records if record is not None for place in record.layers
+            place.name for record in records if record is not None for place in record.all_places()
         )
 
     return LayerPool(Path(state.layers_dir) / workspace_id, find_used)
@@ -234,14 +260,12 @@ def local_sizes(state: StateDir, workspace_id: str) -> dict[str, LocalSizes]:
         with suppress(IntegrityError, RefusedError):  # to mount it says so
             if (record := _load(path)) is not None:
                 records.append(record)
-    users = Counter(place.name for record in records for place in record.layers)
+    users = Counter(name for record in records for name in _names_in(record))
     bytes_by_name = {name: pool.size_bytes(name) for name in users}
 
     def total(record: LocalRecord, *, is_shared: bool) -> int:
         return sum(
-            bytes_by_name[place.name]
-            for place in record.layers
-            if (users[place.name] > 1) == is_shared
+            bytes_by_name[name] for name in _names_in(record) if (users[name] > 1) == is_shared
         )
 
     return {
@@ -250,6 +274,10 @@ def local_sizes(state: StateDir, workspace_id: str) -> dict[str, LocalSizes]:
         )
         for record in records
     }
+
+
+def _names_in(record: LocalRecord) -> set[str]:
+    return {place.name for place in record.all_places()}
 
 
 def _sessions_of(state: StateDir, workspace_id: str) -> Path:
@@ -304,6 +332,7 @@ def _document_of(record: LocalRecord) -> dict[str, object]:
         "given_ids": None if record.given_ids is None else list(record.given_ids),
         "own_ids": None if record.own_ids is None else list(record.own_ids),
         "saver": record.saver,
+        "checkpoints": [_checkpoint_out(one) for one in record.checkpoints],
     }
 
 
@@ -319,16 +348,41 @@ def _record_of(document: Mapping[str, object], path: Path) -> LocalRecord:
     given, own = document.get("given_ids"), document.get("own_ids")
     return LocalRecord(
         session_id=session_id,
-        base=None
-        if base is None
-        else Ref(bytes.fromhex(str(base)), _locator_in(document["base_locator"])),
+        base=_ref_in(base, document["base_locator"]),
         layers=tuple(_place_in(stored, session_id) for stored in _list_in(document["layers"])),
         sealing=None if sealing is None else CommitId(bytes.fromhex(str(sealing))),
         sealed_layers=tuple(map(int, _list_in(document["sealed_layers"]))),
         given_ids=None if given is None else IdMark(*map(int, _list_in(given))),
         own_ids=None if own is None else IdRange(*map(int, _list_in(own))),
         saver=str(document.get("saver", "")) or new_saver(),
+        checkpoints=tuple(map(_checkpoint_in, _list_in(document.get("checkpoints", [])))),
     )
+
+
+def _checkpoint_out(checkpoint: LocalCheckpoint) -> dict[str, object]:
+    base = checkpoint.base
+    return {
+        "name": checkpoint.name,
+        "message": checkpoint.message,
+        "created_ns": checkpoint.created_ns,
+        "base": None if base is None else base.id.hex(),
+        "base_locator": _locator_out(None if base is None else base.locator),
+        "layers": [list(place) for place in checkpoint.layers],
+    }
+
+
+def _checkpoint_in(stored: dict[str, object]) -> LocalCheckpoint:
+    return LocalCheckpoint(
+        name=str(stored["name"]),
+        message=str(stored["message"]),
+        created_ns=int(str(stored["created_ns"])),
+        base=_ref_in(stored["base"], stored["base_locator"]),
+        layers=tuple(_place_in(place, "") for place in _list_in(stored["layers"])),
+    )
+
+
+def _ref_in(commit: object, locator: object) -> Ref | None:
+    return None if commit is None else Ref(bytes.fromhex(str(commit)), _locator_in(locator))
 
 
 def _place_in(stored: object, session_id: str) -> LayerPlace:

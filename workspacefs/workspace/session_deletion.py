@@ -84,8 +84,10 @@ def delete_session(
 
 
 def has_work(local: LocalSession, record: LocalRecord) -> bool:
-    """Tell whether a session that we have locked has changes here that are in no commit."""
-    for place in record.layers:
+    """Tell whether a session that we have locked has changes here that are in no commit; those of
+    its checkpoints count.
+    """
+    for place in record.all_places():
         directory = local.layer_directory(place)
         if not (directory / "data.mdb").exists():
             continue

@@ -10,7 +10,7 @@ from typing import Final
 
 from workspacefs.backend.contract import Version
 from workspacefs.errors import BusyError, MovedError, NotFoundError, RefusedError
-from workspacefs.ids import ROOT_FILE_ID
+from workspacefs.ids import ROOT_FILE_ID, CommitId
 from workspacefs.names import check_ref_name
 from workspacefs.objects.entry import Entry, Subtree
 from workspacefs.objects.refs import Ref
@@ -152,6 +152,26 @@ def _opened(record: RefRecord, version: Version) -> OpenSession:
     if record.session is None or record.session.state != "open":
         raise RefusedError("the session was deleted meanwhile", kind="session.deleted")
     return OpenSession(record.session, record, version)
+
+
+def session_at(workspace: Workspace, session: OpenSession, base: Ref | None) -> OpenSession:
+    """Return a session as it was when `base` was its head, for forks to begin from.
+
+    Raises:
+        IntegrityError, UnavailableError: The commit cannot be read.
+    """
+    if base == session.head:
+        return session
+    record = RefRecord()
+    if base is not None:
+        body, locators = workspace.store.load_commit_record(base)
+        record = RefRecord(
+            commit_id=CommitId(base.id),
+            commit_body=body,
+            commit_locators=locators,
+            locator=base.locator,
+        )
+    return replace(session, record=record)
 
 
 def _new_record(

@@ -40,6 +40,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--session", metavar="NAME", help="name of the fork (default: the parent's and six digits)"
     )
     parser.add_argument(
+        "--at",
+        metavar="CHECKPOINT",
+        help="stand where the session stood at that checkpoint, not where it is now",
+    )
+    parser.add_argument(
         "--count",
         metavar="N",
         type=int,
@@ -52,7 +57,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     address = _address(options.source, context)
     places, names = _wanted(options)
     with address.connect() as session:
-        answer = session.call("fork", {"names": names})
+        answer = session.call("fork", {"names": names, "at": options.at})
     forks, mount = answer["sessions"], answer["mount"]
     assert isinstance(forks, list)
     assert isinstance(mount, dict)
@@ -71,11 +76,17 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         context.out.line(f"session {result['session']} is mounted at {result['mountpoint']}")
     if len(results) == 1:
         typed = quote(str(results[0]["mountpoint"]))
-        context.out.line(f"  forked from {address.session} as it is now")
+        context.out.line(f"  forked from {address.session} {_moment(options.at)}")
         context.out.note(f"next: cd {typed}, work, then: workspacefs status | diff | commit -m WHY")
     else:
-        context.out.line(f"{count_text(len(results), 'fork')} of {address.session} as it is now")
+        context.out.line(
+            f"{count_text(len(results), 'fork')} of {address.session} {_moment(options.at)}"
+        )
     return {"forked_from": address.session, "sessions": results}
+
+
+def _moment(at: str | None) -> str:
+    return "as it is now" if at is None else f"as it was at checkpoint {at}"
 
 
 def _address(source: str, context: Context) -> SessionAddress:

@@ -23,6 +23,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path", metavar="PATH", nargs="?", help="a mountpoint, or anything inside (default: here)"
     )
+    parser.add_argument(
+        "--drop-checkpoints",
+        action="store_true",
+        help="pause though the session has checkpoints, which are lost with this machine's copy",
+    )
     add_progress_flag(parser)
 
 
@@ -36,7 +41,8 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         Bar("pause", unit="files", is_shown=options.progress) as bar,
         address.connect() as connection,
     ):
-        answer = connection.call("pause", {}, on_progress=lambda facts: show_files(bar, facts))
+        args = {"drops_checkpoints": options.drop_checkpoints}
+        answer = connection.call("pause", args, on_progress=lambda facts: show_files(bar, facts))
     wait_until_gone(address, registered, is_lazy=False)
     what = "with its uncommitted work" if answer.get("saved") else "all of it committed"
     context.out.line(f"paused session {address.session}, {what}; nothing of it is left here")
