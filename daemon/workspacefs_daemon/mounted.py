@@ -68,9 +68,10 @@ class Mounted:
         session: OpenSession | None,
         layers: list[tuple[Layer, Journal | None]],
         far: FarStore | None,
+        is_as_stored: bool = False,
     ) -> None:
         """Bring the pieces together; `layers` come eldest first, the last one is live and has a
-        journal.
+        journal. What lies in them may be just what the store has (`is_as_stored`).
         """
         self.spec = spec
         self.workspace = workspace
@@ -92,7 +93,9 @@ class Mounted:
         """Whether the session goes on in another place; then nothing can be changed here."""
         self._is_save_unclear = False
         self._saved_layers: tuple[int, ...] = ()
-        """Frozen layers whose work is in the store; of those that are there first, nobody knows."""
+        """Frozen layers whose work is in the store."""
+        if is_as_stored:
+            self._saved_layers = tuple(layer.number for layer, _ in reversed(layers[:-1]))
         self._sealed_contents = SealedContents()
         for layer, journal in layers:
             self.durability.add(layer, journal)

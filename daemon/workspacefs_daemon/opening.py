@@ -106,6 +106,7 @@ def _open(spec: SessionSpec, workspace: Workspace, far: FarStore | None) -> Moun
         return Mounted(
             spec, workspace, name=name, session_id=session.session.session_id, root=root,
             base=record.base, local=local, record=record, session=session, layers=layers, far=far,
+            is_as_stored=found is None,
         )  # fmt: skip
     except BaseException:
         local.close()
@@ -192,6 +193,7 @@ def _begin_record(
             saved = open_layer(local.layer_directory(places[0]), places[0].number)[0]
             _fill(saved, rows_between(base, root, workspace.store))
             settle(saved)
+            saved.drop_ballast()
             saved.close()
             places.append(local.pool.new_place(local.owner))
             begin_layer(local.layer_directory(places[1]))

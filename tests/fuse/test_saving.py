@@ -121,6 +121,7 @@ def test_paused_session_goes_on_elsewhere(machine: Machine, other: Machine) -> N
     assert list((machine.state_dir / "sessions").glob("*/*/session.json")) == []
     resumed = resume(other)
     assert resumed.document["has_changes"] is True
+    assert other.json("status", resumed.path)["is_stored"] is True
     assert tree_of(resumed.path) == before
     assert numbers_of(resumed.path) == numbers
     assert resumed.status() == status

@@ -126,7 +126,7 @@ def _write(
             assert answer.record.session is not None
             return OpenSession(answer.record.session, answer.record, answer.version)
         found = answer.current
-        if found is None or answer.version is None or not _is_ours(found, session, saver):
+        if found is None or answer.version is None or not _is_ours(found, known, saver):
             raise _moved(name, found)
         assert found.session is not None
         known = OpenSession(found.session, found, answer.version)
@@ -135,15 +135,18 @@ def _write(
 def _is_ours(found: RefRecord, session: OpenSession, saver: str) -> bool:
     """Tell whether a ref that is not as we know it was written by us, with a lost answer."""
     there = found.session
-    return (
-        there is not None
-        and there.session_id == session.session.session_id
-        and there.state == "open"
-        and found.commit_id == session.record.commit_id
-        and (there.lease is None or there.lease.saver == saver)
-        # Where nothing is saved, there is nothing of another's that would be lost.
-        and (there.saved is None or there.saved.saver == saver)
-    )
+    if (
+        there is None
+        or there.session_id != session.session.session_id
+        or there.state != "open"
+        or found.commit_id != session.record.commit_id
+    ):
+        return False
+    if there.lease is not None:
+        return there.lease.saver == saver  # nobody else saves while it is ours
+    # Somebody had it meanwhile, and gave it back: was anything stored?
+    saved = there.saved
+    return saved is None or saved.saver == saver or saved == session.session.saved
 
 
 def _moved(name: str, found: RefRecord | None) -> MovedError:
