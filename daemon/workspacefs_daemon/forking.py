@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, NamedTuple
 
 from workspacefs.errors import BusyError
@@ -17,6 +19,7 @@ from workspacefs_daemon.identity import own_lease
 from workspacefs_daemon.recovery import begin_layer
 
 _DRAWN_BYTES: Final = 3
+_AT_ONCE: Final = 16
 
 
 class ForkedSession(NamedTuple):
@@ -52,15 +55,19 @@ def begin_forks(
         owner: Who forks.
 
     Raises:
-        BusyError: There is a session of such a name (kind "session.exists"); those before it in
-            `wanted` were made.
+        BusyError: There is a session of such a name (kind "session.exists"); others of
+            `wanted` may have been made.
         BusyError: One of such a name is mounted on this machine.
     """
-    return [_begin(parent, frozen, name, ids, owner) for name, ids in wanted]
+    begin = partial(_begin, parent, frozen, owner)
+    if parent.workspace.backend.is_local or len(wanted) == 1:
+        return [begin(name, ids) for name, ids in wanted]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # each waits for a far store
+        return list(pool.map(begin, *zip(*wanted, strict=True)))
 
 
 def _begin(
-    parent: ForkParent, frozen: LocalRecord, name: str, ids: IdRange | None, owner: str
+    parent: ForkParent, frozen: LocalRecord, owner: str, name: str, ids: IdRange | None
 ) -> ForkedSession:
     name = name or f"{parent.name}.{secrets.token_hex(_DRAWN_BYTES)}"
     check_ref_name(name, what="session")

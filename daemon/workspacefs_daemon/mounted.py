@@ -7,9 +7,9 @@ the control socket.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -27,7 +27,12 @@ from workspacefs.workspace.commit import Committed, settle_unclear
 from workspacefs.workspace.early_upload import EarlyUpload
 from workspacefs.workspace.local import LocalCheckpoint, LocalRecord, LocalSession
 from workspacefs.workspace.pending import Pending
-from workspacefs.workspace.saving import Saved, save_pending, settle_saving
+from workspacefs.workspace.saving import (
+    StoredWork,
+    record_work,
+    settle_saving,
+    store_work,
+)
 from workspacefs.workspace.seal import Sealed, SealedContents, SealProgress
 from workspacefs.workspace.sessions import OpenSession, drop_lease, session_at
 from workspacefs.workspace.workspace import Workspace
@@ -49,6 +54,19 @@ _LAST_WORD_S: Final = 2.0
 _NEAR_LOADS: Final = 8
 _FAR_LOADS: Final = 48
 """Loads that wait for a far store at once; each is a thread that only waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """What is being saved."""
+
+    session: OpenSession
+    frozen: list[Layer]
+    """Newest first."""
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return tuple(layer.number for layer in self.frozen)
 
 
 class Mounted:
@@ -165,7 +183,7 @@ class Mounted:
 
     async def save(
         self, provenance: Provenance, progress: SealProgress = lambda files, size_bytes: None
-    ) -> Saved | None:
+    ) -> StoredWork | None:
         """Store all uncommitted work as it is now, so that the session can be resumed elsewhere;
         durable in the store on return. None: that is so already. The caller holds `committing`.
 
@@ -173,35 +191,74 @@ class Mounted:
             MovedError: The session goes on in another place.
             UnavailableError: The store does not answer.
         """
-        saver = self.chain.record.saver
+        moment = await self._begin_save(provenance)
+        if moment is None:
+            return None
+        stored = await self._store(moment, provenance, progress)
+        await self._end_save(moment, stored)
+        return stored
+
+    async def save_beside(
+        self, provenance: Provenance, flush: Callable[[], Awaitable[None]]
+    ) -> StoredWork | None:
+        """Like save(), while forks and commits go on: `committing` is taken twice, for a moment.
+        None also: a commit made since then has it all.
+
+        Args:
+            provenance: Who saves.
+            flush: Called first, with `committing` held.
+        """
+        async with self.committing:
+            await flush()
+            with trio.CancelScope(shield=True), self.noting_loss():
+                moment = await self._begin_save(provenance)
+        if moment is None:
+            return None
+        with trio.CancelScope(shield=True):
+            stored = await self._store(moment, provenance, lambda files, size_bytes: None)
+            async with self.committing:
+                if self.session is not moment.session:
+                    return None
+                with self.noting_loss():
+                    await self._end_save(moment, stored)
+        return stored
+
+    async def _begin_save(self, provenance: Provenance) -> _Moment | None:
         await self.settle(moved_by=provenance.author)
         await self.chain.freeze_changes()
-        frozen = list(self.overlay.frozen)
-        numbers = tuple(layer.number for layer in frozen)
         session = self.session
         assert session is not None
-        if numbers == self._saved_layers:
-            return None
-        with self.viewed(frozen) as pending:
-            try:
-                saved = await self.blocking.job(
-                    lambda: save_pending(
-                        self.workspace,
-                        session,
-                        pending,
-                        saver=saver,
-                        provenance=provenance,
-                        contents=self._sealed_contents,
-                        find_stored=self.find_stored,
-                        progress=progress,
-                    )
+        moment = _Moment(session, list(self.overlay.frozen))
+        return None if moment.numbers == self._saved_layers else moment
+
+    async def _store(
+        self, moment: _Moment, provenance: Provenance, progress: SealProgress
+    ) -> StoredWork:
+        contents = self._sealed_contents  # a commit puts others in their place
+        with self.viewed(moment.frozen) as pending:
+            return await self.blocking.job(
+                lambda: store_work(
+                    self.workspace,
+                    moment.session,
+                    pending,
+                    saver=self.chain.record.saver,
+                    provenance=provenance,
+                    contents=contents,
+                    find_stored=self.find_stored,
+                    progress=progress,
                 )
-            except UnavailableError as exc:
-                self._is_save_unclear = exc.kind == "ref.unknown"
-                raise
-        self.session = saved.session
-        self._saved_layers = numbers
-        return saved
+            )
+
+    async def _end_save(self, moment: _Moment, stored: StoredWork) -> None:
+        saver = self.chain.record.saver
+        try:
+            self.session = await self.blocking.job(
+                lambda: record_work(self.workspace, moment.session, stored.work, saver=saver)
+            )
+        except UnavailableError as exc:
+            self._is_save_unclear = exc.kind == "ref.unknown"
+            raise
+        self._saved_layers = moment.numbers
 
     @contextmanager
     def noting_unclear(self) -> Iterator[None]:

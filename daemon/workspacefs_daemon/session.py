@@ -29,7 +29,7 @@ from workspacefs_daemon.metrics import listen_metrics, serve_metrics
 from workspacefs_daemon.mounted import Mounted
 from workspacefs_daemon.opening import open_mounted
 from workspacefs_daemon.ops import Ops, describe_session
-from workspacefs_daemon.publishing import own_provenance, sync_mount
+from workspacefs_daemon.publishing import flush_maps, own_provenance
 from workspacefs_daemon.spec import SessionSpec
 
 log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ async def _serve(mounted: Mounted, ready: Callable[[Mapping[str, object]], None]
                             mounted,
                             own_provenance(mounted),
                             period_s=spec.autosave_s,
-                            flush=partial(sync_mount, spec.mountpoint),
+                            flush=partial(flush_maps, mounted),
                         ),
                     )
                 if mounted.early is not None:

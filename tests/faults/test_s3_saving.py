@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.harness import Mount, kill, tree_of
 from tests.s3_machine import S3Machine, kill_all, requests_to, s3_machine, wait_until
 from tests.servers import Server
 from workspacefs.errors import ExitCode
-from workspacefs.testing.proxy import DropAnswer, Status
+from workspacefs.testing.proxy import DropAnswer, Stall, Status
 
 SESSION_WRITES = requests_to("PUT", key="/refs/sessions/")
 
@@ -131,3 +132,31 @@ def test_store_that_is_away_puts_saving_off(s3: S3Machine) -> None:
     before = tree_of(mount.path)
     s3.run("pause", mount.path)
     assert tree_of(resume(s3.beside()).path) == before
+
+
+def test_work_goes_on_while_much_is_being_stored(s3: S3Machine) -> None:
+    """A fork, a checkpoint and a commit do not wait for an autosave whose upload takes long; what
+    that stores of an older state than the commit's counts for nothing.
+    """
+    mount = s3.mount(autosave="1s")
+    work(mount)
+    wait_until(lambda: is_stored(mount))
+    go_on = threading.Event()
+    upload = s3.fault(Stall(go_on), requests_to("PUT", key="/packs/"), times=1)
+    (mount.path / "more").write_bytes(os.urandom(100_000))
+    wait_until(lambda: upload.fired)
+
+    before = tree_of(mount.path)
+    fork = s3.fork(mount, "fork")
+    s3.run("checkpoint", mount.path, "--name", "one")
+    (mount.path / "yet-more").write_text("y")
+    mount.commit("all")
+    go_on.set()
+
+    assert tree_of(fork.path) == before
+    wait_until(lambda: is_stored(mount))
+    assert s3.json("session", "show", s3.store, "s")["saved"] is None
+    (mount.path / "after").write_text("a")
+    wait_until(lambda: is_stored(mount))
+    assert s3.json("session", "show", s3.store, "s")["saved"] is not None
+    assert (resume(s3.beside()).path / "after").read_text() == "a"

@@ -190,12 +190,13 @@ class LocalSession:
         return self.pool.directory(place)
 
     def check_layers(self, record: LocalRecord) -> None:
-        """Look whether all layers are there.
+        """Look whether all layers are there. What only a checkpoint needs is looked at when that is
+        gone back to.
 
         Raises:
             IntegrityError: One is missing: opening it would begin an empty one in its place.
         """
-        for place in record.all_places():
+        for place in record.layers:
             directory = self.layer_directory(place)
             if not (directory / "boot").exists():
                 raise IntegrityError(

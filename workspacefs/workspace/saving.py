@@ -12,7 +12,7 @@ from typing import Final
 
 from workspacefs.errors import MovedError
 from workspacefs.ids import CommitId
-from workspacefs.objects.commits import ChangeCounts, Commit, Provenance
+from workspacefs.objects.commits import Commit, Provenance
 from workspacefs.objects.entry import Entry
 from workspacefs.objects.refs import Locator, Ref
 from workspacefs.refs import Moved, RefKind, RefRecord, SavedWork
@@ -28,15 +28,15 @@ _MESSAGE: Final = "work of a session that is not committed"
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
-    """What a session's ref says now."""
+class StoredWork:
+    """Work that is in the store, with nothing that names it yet."""
 
-    session: OpenSession
+    work: SavedWork | None
+    """None: there is none beyond the head."""
     stored_bytes: int
-    counts: ChangeCounts
 
 
-def save_pending(
+def store_work(
     workspace: Workspace,
     session: OpenSession,
     pending: Pending,
@@ -46,12 +46,13 @@ def save_pending(
     contents: SealedContents,
     find_stored: Callable[[bytes], Locator | None],
     progress: SealProgress = lambda files, size_bytes: None,
-) -> Saved:
-    """Store the work that `pending` shows beyond the session's head; durable on return.
+) -> StoredWork:
+    """Store the work that `pending` shows beyond the session's head, for record_work to name;
+    durable on return.
 
     Args:
         workspace: Where to.
-        session: Whose ref says so; its head stays.
+        session: Whose work it is.
         pending: Of frozen layers, over the tree of the session's head.
         saver: Of this machine's copy of the session.
         provenance: Who and what.
@@ -60,9 +61,7 @@ def save_pending(
         progress: Called after each stored file.
 
     Raises:
-        MovedError: The session goes on in another place.
-        UnavailableError: The store does not answer, or does not say whether the ref was written
-            (kind "ref.unknown"); to save again settles that.
+        UnavailableError: The store does not answer.
     """
     known = KnownObjects()
 
@@ -96,8 +95,20 @@ def save_pending(
         contents.drop()
         raise
     contents.keep()
-    moved = _write(workspace, session, work, saver)
-    return Saved(moved, stored_bytes, sealed.counts)
+    return StoredWork(work, stored_bytes)
+
+
+def record_work(
+    workspace: Workspace, session: OpenSession, work: SavedWork | None, *, saver: str
+) -> OpenSession:
+    """Have a session's ref name the work that was stored beyond its head, which stays.
+
+    Raises:
+        MovedError: The session goes on in another place.
+        UnavailableError: The store does not answer, or does not say whether the ref was written
+            (kind "ref.unknown"); settle_saving finds out.
+    """
+    return _write(workspace, session, work, saver)
 
 
 def settle_saving(workspace: Workspace, session: OpenSession, *, saver: str) -> OpenSession:
@@ -105,7 +116,7 @@ def settle_saving(workspace: Workspace, session: OpenSession, *, saver: str) -> 
     is written anew, so that what is still on its way cannot land any more.
 
     Raises:
-        MovedError, UnavailableError: As for save_pending.
+        MovedError, UnavailableError: As for record_work.
     """
     return _write(workspace, session, session.session.saved, saver)
 

@@ -13,11 +13,12 @@ from workspacefs.refs import Moved, RefKind, RefRecord
 from workspacefs.statedir import StateDir
 from workspacefs.workspace.local import LocalRecord, LocalSession
 from workspacefs.workspace.publish import RefMove, log_move, make_move, plan_move
+from workspacefs.workspace.sessions import held_error
 from workspacefs.workspace.workspace import Workspace
 
 
 def delete_session(
-    workspace: Workspace, state: StateDir, name: str, *, deleted_by: str, discards_work: bool
+    workspace: Workspace, state: StateDir, name: str, *, deleted_by: str, is_forced: bool
 ) -> RefRecord:
     """Delete a session that is not mounted on this machine; return what its ref was.
 
@@ -29,11 +30,12 @@ def delete_session(
         state: Where this machine keeps its uncommitted work.
         name: Of the session.
         deleted_by: Who deletes, for the operation log.
-        discards_work: Whether to delete it though there is work here that was never committed.
+        is_forced: Whether to delete it though another machine has it mounted, or there is work here
+            that was never committed.
 
     Raises:
         NotFoundError: There is no such session, or it was deleted before.
-        BusyError: It is mounted on this machine.
+        BusyError: It is mounted, on this machine or another one.
         RefusedError: It has uncommitted work here (kind "session.has_work").
         MovedError: Somebody else moved its ref just now.
     """
@@ -51,7 +53,10 @@ def delete_session(
         record = local.load()
         if record is not None and record.session_id != session.session_id:
             record = None  # of an earlier session of that name, and none of our business
-        if record is not None and not discards_work and has_work(local, record):
+        held = session.lease
+        if held is not None and not is_forced and (record is None or record.saver != held.saver):
+            raise held_error(name, held, "If that machine is gone, delete it with --force")
+        if record is not None and not is_forced and has_work(local, record):
             raise RefusedError(
                 f"session {name} has work on this machine that was never committed; mount it and "
                 "commit, or delete that too with --force",

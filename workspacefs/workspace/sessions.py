@@ -112,14 +112,11 @@ def take_lease(
         if held is not None and held.saver == lease.saver:
             return session
         if held is not None and not steals:
-            since = datetime.fromtimestamp(held.since_ns / 1e9, UTC)
-            raise BusyError(
-                f"session {name} is mounted on {held.host} since {since:%Y-%m-%d %H:%M:%S} UTC. If "
-                "that machine is gone, take the session over with --steal: what it stored last is "
-                "there, and should it still be alive, it is told and keeps its files",
-                kind="session.leased",
-                session=name,
-                host=held.host,
+            raise held_error(
+                name,
+                held,
+                "If that machine is gone, take the session over with --steal: what it stored last "
+                "is there, and should it still be alive, it is told and keeps its files",
             )
         new = replace(session.record, write_id="", session=replace(session.session, lease=lease))
         answer = workspace.refs.compare_and_swap(
@@ -132,6 +129,17 @@ def take_lease(
         session = _opened(answer.current, answer.version)
     raise MovedError(
         f"session {name} is moved by others all the time", kind="session.busy", session=name
+    )
+
+
+def held_error(name: str, held: Lease, advice: str) -> BusyError:
+    """Return the error that says who has a session."""
+    since = datetime.fromtimestamp(held.since_ns / 1e9, UTC)
+    return BusyError(
+        f"session {name} is mounted on {held.host} since {since:%Y-%m-%d %H:%M:%S} UTC. {advice}",
+        kind="session.leased",
+        session=name,
+        host=held.host,
     )
 
 

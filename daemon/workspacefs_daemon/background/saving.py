@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import trio
 
@@ -15,7 +15,11 @@ log = logging.getLogger(__name__)
 
 
 async def autosave(
-    mounted: Mounted, provenance: Provenance, *, period_s: float, flush: Callable[[], None]
+    mounted: Mounted,
+    provenance: Provenance,
+    *,
+    period_s: float,
+    flush: Callable[[], Awaitable[None]],
 ) -> None:
     """Save whatever has changed, `period_s` after the last save ended; runs until cancelled.
 
@@ -23,7 +27,7 @@ async def autosave(
         mounted: The session.
         provenance: Who saves.
         period_s: Longest time that work is on this machine alone, while the store answers.
-        flush: Has the kernel write back shared maps; blocking.
+        flush: Has the kernel write back shared maps.
     """
     while True:
         await trio.sleep(period_s)
@@ -31,10 +35,7 @@ async def autosave(
             continue
         began = trio.current_time()
         try:
-            async with mounted.committing:
-                await mounted.blocking.job(flush)
-                with trio.CancelScope(shield=True), mounted.noting_loss():
-                    saved = await mounted.save(provenance)
+            saved = await mounted.save_beside(provenance, flush)
         except MovedError as exc:
             # It will not get better: the files stay, and commit and status say what has happened.
             log.error("session.save_refused", extra={"kind": exc.kind, "reason": str(exc)})  # noqa: TRY400

@@ -39,7 +39,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "delete, the session",
     )
     parser.add_argument(
-        "--force", action="store_true", help="delete work on this machine that is in no commit too"
+        "--force",
+        action="store_true",
+        help="delete it with work on this machine that is in no commit, and though another machine "
+        "has it mounted",
     )
     add_store_flags(parser)
 
@@ -115,7 +118,7 @@ def _delete(
 ) -> Mapping[str, object]:
     workspace = open_place(where, None, options, context).workspace
     previous = delete_session(
-        workspace, context.state, name, deleted_by=own_name(), discards_work=options.force
+        workspace, context.state, name, deleted_by=own_name(), is_forced=options.force
     )
     head = previous.commit_id
     context.out.line(f"deleted session {name}; its last commit is {short_id(head and head.hex())}")
