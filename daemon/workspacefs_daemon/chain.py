@@ -45,7 +45,6 @@ DEPTH_MAX: Final = 32
 """A chain of more layers is flattened before another one comes on top."""
 _DEEP: Final = 8
 """A chain of more is flattened when there is time."""
-_SLICE: Final = 500
 
 
 class LayerChain:

@@ -87,13 +87,14 @@ def _open(spec: SessionSpec, workspace: Workspace, far: FarStore | None) -> Moun
     try:
         now_ns, saver = workspace.clock.now_ns(), new_saver()
         lease = own_lease(saver, now_ns=now_ns)
-        session, _ = open_session(
+        session, is_new = open_session(
             workspace, name, branch=spec.branch, owner=owner_name(), lease=lease
         )
         found = _find_record(local, session, name)
         if found is not None:
             lease = own_lease(found.saver, now_ns=now_ns)
-        session = take_lease(workspace, session, lease, steals=spec.steals)
+        if not is_new:
+            session = take_lease(workspace, session, lease, steals=spec.steals)
         record = found or _begin_record(workspace, local, session, saver)
         local.check_layers(record)
         layers = _open_layers(local, record)

@@ -160,3 +160,23 @@ def test_work_goes_on_while_much_is_being_stored(s3: S3Machine) -> None:
     wait_until(lambda: is_stored(mount))
     assert s3.json("session", "show", s3.store, "s")["saved"] is not None
     assert (resume(s3.beside()).path / "after").read_text() == "a"
+
+
+def test_lease_given_back_after_the_session_was_mounted_again(s3: S3Machine) -> None:
+    """An unmount does not wait for long until the store knows; the write that comes late takes
+    nothing from the next mount.
+    """
+    mount = s3.mount()
+    work(mount)
+    go_on = threading.Event()
+    late = s3.fault(Stall(go_on), SESSION_WRITES, times=1)
+    mount.umount()
+    assert late.fired
+
+    mount = mount.again()
+    go_on.set()
+    mount.commit("all", "--into", "main")
+    (mount.path / "more").write_text("more")
+
+    assert s3.json("status", mount.path)["is_lost"] is False
+    assert mount.commit("more")["is_new"] is True

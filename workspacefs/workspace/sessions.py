@@ -109,9 +109,12 @@ def take_lease(
     name = session.session.name
     for _ in range(_ATTEMPTS):
         held = session.session.lease
-        if held is not None and held.saver == lease.saver:
+        is_ours = held is not None and held.saver == lease.saver
+        # On a far store a write of the process before us may still be on its way, as one that gives
+        # the lease back. Under another version of the ref it cannot land.
+        if is_ours and workspace.backend.is_local:
             return session
-        if held is not None and not steals:
+        if held is not None and not is_ours and not steals:
             raise held_error(
                 name,
                 held,
