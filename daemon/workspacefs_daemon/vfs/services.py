@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from workspacefs.clock import Clock
@@ -38,6 +38,7 @@ class FileIds:
         layer: Layer,
         allocate_epoch: Callable[[], int],
         *,
+        older: Iterable[Layer] = (),
         own: IdRange | None = None,
         given: IdMark | None = None,
     ) -> None:
@@ -46,14 +47,16 @@ class FileIds:
         Args:
             layer: The live one.
             allocate_epoch: Claims an epoch, blocking.
-            own: Ids that a fork was begun with. They count while the layer has no mark: an id that
-                was used has one in the same layer.
+            older: Layers beneath, the newest first. Whoever put this one on top may have died
+                before the mark was in it.
+            own: Ids that a fork was begun with. They count while no layer has a mark.
             given: Up to here ids are in use or belong to forks: the mark in the layer may not have
                 outlived a power loss.
         """
         self._layer = layer
         self._allocate_epoch = allocate_epoch
-        stored = layer.rows.get(_RESERVED_KEY)
+        marks = (one.rows.get(_RESERVED_KEY) for one in (layer, *older))
+        stored = next((mark for mark in marks if mark is not None), None)
         if stored is not None:
             self._epoch, self._limit, self._end = _unpacked(stored)
         elif own is not None:
@@ -62,6 +65,8 @@ class FileIds:
             self._epoch = self._limit = self._end = 0
         if given is not None and given.epoch == self._epoch:
             self._limit = max(self._limit, given.number)
+        if stored is not None and layer.rows.get(_RESERVED_KEY) is None:
+            self.move_to(layer)  # those beneath go with the next commit
         self._next = self._block_end = self._limit
         self._spare_epoch: int | None = None
 
