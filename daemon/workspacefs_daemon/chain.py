@@ -152,7 +152,7 @@ class LayerChain:
         self._record = record
         self._file_ids.move_to(layer)
         self._overlay.frozen.insert(0, old)
-        self._overlay.live = layer
+        self._overlay.put_live(layer)
         if self._services.live is not None:  # else nothing may be changed any more
             self._services.live = layer
         self._durability.add(layer, journal)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.vfs_session import Session
+from workspacefs.workspace.status import iter_changes
 
 DIRECTORY = 0o040755
 
@@ -91,3 +92,33 @@ def test_change_of_a_file_with_two_names_is_told_of_both(session: Session) -> No
     status = session.status()
 
     assert status == {"d/a": "MODIFIED", "second": "MODIFIED", "third": "REMOVED"}
+
+
+def test_removing_what_a_frozen_layer_has_makes_nobody_look_everywhere(session: Session) -> None:
+    """A file that changed, and then went, in another layer has no name: nobody must look for one
+    in the whole base.
+    """
+    for number in range(30):
+        session.make(f"dir{number}", kind=DIRECTORY)
+        session.make(f"dir{number}/file", b"x")
+    session.commit()
+    session.run(lambda: session.fs.files.write(session.at("f"), 0, b"changed"))
+    session.make("new", b"new")
+    session.freeze()
+    held = session.at("f")
+    held.opens += 1
+    session.fs.unlink(session.at(""), b"f")
+    session.fs.unlink(session.at(""), b"new")
+    session.run(lambda: session.fs.files.write(held, 0, b"to nobody"))
+    session.make("brief", b"")
+    session.fs.unlink(session.at(""), b"brief")
+    loads = session.store.loads
+    pending = session.pending()
+    pending.source = session.store
+
+    kinds = {change.path: change.kind.name for change in iter_changes(pending)}
+
+    assert kinds == {b"f": "REMOVED"}
+    assert session.store.loads - loads < 5
+    rows = [key for key, _ in session.live.snapshot().iter_rows(b"I")]
+    assert len(rows) == 3, "the root, and those two; what began and ended in one layer left nothing"

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,7 @@ from workspacefs.ids import FileId
 from workspacefs.layers.database import Database, Snapshot
 from workspacefs.layers.disk import explained, from_os_error
 from workspacefs.layers.own_files import OwnFiles
-from workspacefs.layers.rows import inode_key
+from workspacefs.layers.rows import gone_row, inode_key
 from workspacefs.layers.segment import Segment
 
 _BALLAST_BYTES: Final = 4 << 20
@@ -44,6 +45,8 @@ class Layer:
         self.readers = 0
         """Views of rows that are being read beside us: what they name is not buried yet."""
         self._to_bury: list[Doomed] = []
+        self.beneath: Sequence[Layer] = ()
+        """Those that rows here hide rows of."""
         with explained(f"layer {directory} cannot be opened"):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         is_new = not (directory / "segment").exists()
@@ -60,6 +63,13 @@ class Layer:
     def snapshot(self) -> Snapshot:
         """Return a view of the rows as they are now; close it soon, it keeps old pages alive."""
         return self.rows.snapshot()
+
+    def row_of_gone(self, file_id: FileId) -> bytes | None:
+        """Return the inode row that a file without a name has here, or None: it needs none, since
+        no layer beneath would show an older one.
+        """
+        key = inode_key(file_id)
+        return gone_row() if any(one.rows.get(key) for one in self.beneath) else None
 
     def bury(self, doomed: list[Doomed]) -> None:
         """Free the space of bodies whose end is durable; see `doomed`. While there are readers it

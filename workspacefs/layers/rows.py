@@ -75,6 +75,13 @@ class InodeRow(NamedTuple):
     xattrs: Xattrs
 
 
+def gone_row() -> bytes:
+    """Return the inode row of a file that has no name any more, where layers beneath may have
+    another: nothing but its link count of 0 means something.
+    """
+    return _GONE
+
+
 def inode_key(file_id: int) -> bytes:
     """Return the key of an inode row."""
     return _INODE.pack(b"I", file_id)
@@ -112,6 +119,9 @@ def pack_inode(fields: tuple[object, ...]) -> bytes:
     row = _pack(fields)
     assert type(row) is bytes
     return row
+
+
+_GONE: Final = pack_inode((0, 0, 0, 0, 0, 0, 0, 0, None, []))
 
 
 def encode_inode(row: InodeRow) -> bytes:

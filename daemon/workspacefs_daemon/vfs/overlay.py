@@ -33,13 +33,19 @@ class Overlay:
         self, root: Entry, *, live: Layer | None, frozen: Sequence[Layer], resident: Resident
     ) -> None:
         """Show `root` under `frozen` (newest first) and `live`; None: a view without changes."""
-        self.live = live
         self.frozen = list(frozen)
+        self.put_live(live)
         self.resident = resident
         self.inodes: dict[int, Inode] = {}
         self.orphans: set[Inode] = set()
         """Files that have lost their last name and that someone still holds."""
         self.set_root(root)
+
+    def put_live(self, live: Layer | None) -> None:
+        """Have changes go to another layer from now on."""
+        self.live = live
+        if live is not None:
+            live.beneath = self.frozen  # the list itself: it changes in place
 
     def set_root(self, root: Entry) -> None:
         """Load the root inode; it is never forgotten."""

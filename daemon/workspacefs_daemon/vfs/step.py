@@ -82,12 +82,15 @@ class Step:
             raise
 
     def _commit(self) -> None:
-        rows = self._rows
+        rows, layer = self._rows, self._layer
         inodes: list[tuple[bytes, bytes | None]] = [
-            (inode_key(inode.file_id), inode.to_row() if inode.nlink else None)
+            (
+                inode_key(inode.file_id),
+                inode.to_row() if inode.nlink else layer.row_of_gone(inode.file_id),
+            )
             for inode in self._saved
         ]
-        self._layer.rows.commit(rows + inodes)
+        layer.rows.commit(rows + inodes)
 
     def _roll_back(self) -> None:
         for inode, saved in self._saved.items():
