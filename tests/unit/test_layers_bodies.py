@@ -82,7 +82,9 @@ class Subject:
 
     def save(self, rows: list[tuple[bytes, bytes]]) -> None:
         row = encode_inode(
-            InodeRow(0o100644, 0, 0, self.size, 0, 0, 0, 1, content_to_desc(self.content), ())
+            InodeRow(
+                0o100644, 0, 0, self.size, 0, 0, 0, 1, content_to_desc(self.content, FILE_ID), ()
+            )
         )
         self.live.rows.commit([(inode_key(FILE_ID), row), *rows])
 

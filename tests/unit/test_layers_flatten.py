@@ -20,6 +20,7 @@ from workspacefs.layers.rows import (
     decode_inode,
     encode_inode,
     encode_name,
+    gone_row,
     inode_key,
     name_key,
 )
@@ -92,7 +93,7 @@ class Stack:
         groups: dict[int, bytearray],
     ) -> None:
         size = len(self.model[file_id])
-        row = InodeRow(0o100644, 0, 0, size, 0, 0, 0, 1, content_to_desc(content), ())
+        row = InodeRow(0o100644, 0, 0, size, 0, 0, 0, 1, content_to_desc(content, file_id), ())
         name = name_key(1, b"f%d" % file_id)
         self.layers[0].rows.commit(
             [*rows, (inode_key(file_id), encode_inode(row)), (name, encode_name(file_id))]
@@ -190,3 +191,26 @@ def test_depth_stays_logarithmic() -> None:
 
     assert len(sizes) <= 16
     assert copied <= 1000 * 10
+
+
+def test_own_file_of_another_id_is_found_and_taken_along(tmp_path: Path) -> None:
+    """A row may lead to the own file that another file left in a layer beneath."""
+    stack = Stack(tmp_path)
+    data = bytes(range(256)) * 2000
+    stack.write(FileId(5), 0, data)
+    stack.freeze()
+    stack.write(FileId(5), 70_000, b"over")
+    stack.freeze()
+    other = FileId(9)
+    stack.model[other] = stack.model[FileId(5)]
+    stack._put(other, stack.content[FileId(5)], [], {})  # noqa: SLF001  # as a restore does
+    stack.layers[0].rows.commit([(name_key(1, b"f5"), b""), (inode_key(5), gone_row())])
+    before = shown(stack.layers)
+    assert before == {b"f9": data[:70_000] + b"over" + data[70_004:]}
+    target = Layer(tmp_path / "target", number=7)
+
+    flatten(stack.layers[:2], target, stack.by_number)
+
+    assert shown([target, stack.layers[2]]) == before
+    for layer in (target, *stack.layers):
+        layer.close()

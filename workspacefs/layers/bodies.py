@@ -86,19 +86,20 @@ class OwnFile:
 BodyContent: TypeAlias = bytes | Chunks | LongContent | Subtree | Device | Run | OwnFile | None
 
 
-def content_to_desc(content: BodyContent) -> ContentDesc:
-    """Return the stored form of a content."""
+def content_to_desc(content: BodyContent, file_id: FileId) -> ContentDesc:
+    """Return the stored form of a content of a file."""
     match content:
         case Run():
             return RunDesc(content.layer.number, content.offset, content.capacity_bytes)
         case OwnFile():
-            lower = content_to_desc(content.lower)
-            return OwnFileDesc(content.layer.number, content.lower_bytes, lower)
+            lower = content_to_desc(content.lower, file_id)
+            other = 0 if content.file_id == file_id else content.file_id
+            return OwnFileDesc(content.layer.number, content.lower_bytes, lower, other)
         case _:
             return content
 
 
-def stored_content(content: BodyContent) -> object:
+def stored_content(content: BodyContent, file_id: FileId) -> object:
     """Return what of a content stands in an inode row; content_to_desc() and encode_content() in
     one, since it runs for every change of any inode.
     """
@@ -109,7 +110,7 @@ def stored_content(content: BodyContent) -> object:
         run = content
         assert isinstance(run, Run)
         return (RUN_TAG, run.layer.number, run.offset, run.capacity_bytes)
-    return encode_content(content_to_desc(content))
+    return encode_content(content_to_desc(content, file_id))
 
 
 def content_from_desc(
@@ -123,12 +124,13 @@ def content_from_desc(
     match desc:
         case RunDesc(number, offset, capacity):
             return Run(_layer(layers, number), offset, capacity)
-        case OwnFileDesc(number, lower_bytes, lower):
+        case OwnFileDesc(number, lower_bytes, lower, other):
             layer = _layer(layers, number)
-            own = OwnFile(layer, file_id, content_from_desc(lower, file_id, layers), lower_bytes)
+            beneath = content_from_desc(lower, file_id, layers)
+            own = OwnFile(layer, FileId(other) if other else file_id, beneath, lower_bytes)
             groups = -(-lower_bytes // (BLOCK_BYTES * BLOCKS_PER_GROUP))
             for group in range(groups):
-                bitmap = layer.rows.get(block_key(file_id, group))
+                bitmap = layer.rows.get(block_key(own.file_id, group))
                 if bitmap is not None:
                     own.copied[group] = bytearray(bitmap)
             return own

@@ -115,9 +115,9 @@ class _Flattening:
                 own = content_from_desc(content, file_id, self._layers)
                 assert isinstance(own, OwnFile)
                 if self._is_merged(own.lower):
-                    own, lower = self._combined(own, size_bytes)
+                    own, lower = self._combined(file_id, own, size_bytes)
                 else:
-                    self._link(own)
+                    self._link(own, file_id)
                     lower = content.lower
                 for group, bits in own.copied.items():
                     self._put(block_key(file_id, group), bytes(bits))
@@ -129,10 +129,12 @@ class _Flattening:
     def _is_merged(self, content: BodyContent) -> bool:
         return isinstance(content, OwnFile) and content.layer.number in self._merged
 
-    def _link(self, own: OwnFile) -> None:
-        os.link(own.layer.own.path(own.file_id), self._target.own.path(own.file_id))
+    def _link(self, own: OwnFile, file_id: FileId) -> None:
+        os.link(own.layer.own.path(own.file_id), self._target.own.path(file_id))
 
-    def _combined(self, newest: OwnFile, size_bytes: int) -> tuple[OwnFile, ContentDesc]:
+    def _combined(
+        self, file_id: FileId, newest: OwnFile, size_bytes: int
+    ) -> tuple[OwnFile, ContentDesc]:
         """Return one own file in the place of several that lie over each other, and what lies
         beneath them all.
         """
@@ -140,18 +142,19 @@ class _Flattening:
         while self._is_merged(lower := chain[-1].lower):
             assert isinstance(lower, OwnFile)
             chain.append(lower)
-        beneath, file_id = chain[-1].lower, newest.file_id
+        beneath = chain[-1].lower
         made = OwnFile(self._target, file_id, beneath, min(own.lower_bytes for own in chain))
         self._target.own.create(file_id)
         for own, first, stop in _spans(chain, -(-size_bytes // BLOCK_BYTES)):
             start, length = first * BLOCK_BYTES, (stop - first) * BLOCK_BYTES
-            if not own.layer.own.is_hole(file_id, start, length):
-                self._target.own.write(file_id, own.layer.own.read(file_id, start, length), start)
+            if not own.layer.own.is_hole(own.file_id, start, length):
+                data = own.layer.own.read(own.file_id, start, length)
+                self._target.own.write(file_id, data, start)
             for block in range(first, min(stop, -(-made.lower_bytes // BLOCK_BYTES))):
                 group, at = divmod(block, BLOCKS_PER_GROUP)
                 bits = made.copied.setdefault(group, bytearray(BLOCKS_PER_GROUP // 8))
                 bits[at >> 3] |= 1 << (at & 7)
-        return made, content_to_desc(beneath)
+        return made, content_to_desc(beneath, file_id)
 
 
 def _newest(snapshots: Sequence[Snapshot], prefix: bytes) -> Iterator[tuple[bytes, bytes]]:

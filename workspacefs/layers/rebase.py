@@ -67,10 +67,10 @@ def _rebased_desc(
             return made.content
         case RunDesc(number, _, _) if number in gone and made is not None:
             return made.content
-        case OwnFileDesc(number, _, _) if number in gone and made is not None:
+        case OwnFileDesc(number) if number in gone and made is not None:
             return made.content
-        case OwnFileDesc(number, lower_bytes, lower) if lower is not None:
-            return OwnFileDesc(number, lower_bytes, _rebased_desc(lower, made, gone))
+        case OwnFileDesc(lower=lower) if lower is not None:
+            return content._replace(lower=_rebased_desc(lower, made, gone))
         case _:
             return content
 

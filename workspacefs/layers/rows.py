@@ -53,6 +53,8 @@ class OwnFileDesc(NamedTuple):
     lower_bytes: int
     """Blocks at or past this offset never come from `lower`."""
     lower: ContentDesc
+    file_id: int = 0
+    """Under which the layer has it, if that is not the id of the row: see vfs/switching.py."""
 
 
 ContentDesc: TypeAlias = (
@@ -164,8 +166,10 @@ def encode_content(content: ContentDesc) -> object:
             return [2, root.id, root.locator, *totals]
         case RunDesc():
             return (RUN_TAG, *content)
-        case OwnFileDesc(number, lower_bytes, lower):
+        case OwnFileDesc(number, lower_bytes, lower, 0):
             return [4, number, lower_bytes, encode_content(lower)]
+        case OwnFileDesc(number, lower_bytes, lower, file_id):
+            return [4, number, lower_bytes, encode_content(lower), file_id]
         case Device(number):
             return number
         case _:
@@ -196,7 +200,7 @@ def _content_in(stored: object) -> ContentDesc:
         case 3:  # RUN_TAG
             return RunDesc(*parts)
         case 4:
-            return OwnFileDesc(parts[0], parts[1], _content_in(parts[2]))
+            return OwnFileDesc(parts[0], parts[1], _content_in(parts[2]), *parts[3:])
         case _:
             raise _malformed("the content of an inode row")
 

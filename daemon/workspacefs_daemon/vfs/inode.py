@@ -114,7 +114,7 @@ class Inode:
                 self.ctime_ns,
                 self.atime_ns,
                 self.nlink,
-                stored_content(self.content),
+                stored_content(self.content, self.file_id),
                 [part for pair in self.xattrs for part in pair],
             )
         )
