@@ -203,7 +203,7 @@ def test_own_file_of_another_id_is_found_and_taken_along(tmp_path: Path) -> None
     stack.freeze()
     other = FileId(9)
     stack.model[other] = stack.model[FileId(5)]
-    stack._put(other, stack.content[FileId(5)], [], {})  # noqa: SLF001  # as a restore does
+    stack._put(other, stack.content[FileId(5)], [], {})  # as a restore does
     stack.layers[0].rows.commit([(name_key(1, b"f5"), b""), (inode_key(5), gone_row())])
     before = shown(stack.layers)
     assert before == {b"f9": data[:70_000] + b"over" + data[70_004:]}

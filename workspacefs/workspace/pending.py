@@ -6,7 +6,7 @@ changes, whatever the size of the workspace. Reads snapshots; safe beside the se
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,7 +22,15 @@ from workspacefs.layers.bodies import (
 )
 from workspacefs.layers.database import Snapshot
 from workspacefs.layers.layer import Layer
-from workspacefs.layers.rows import InodeRow, OwnFileDesc, RunDesc, decode_inode, inode_key
+from workspacefs.layers.rows import (
+    InodeRow,
+    OwnFileDesc,
+    RunDesc,
+    decode_inode,
+    decode_name,
+    inode_key,
+    name_key,
+)
 from workspacefs.objects.entry import Entry, Subtree
 from workspacefs.trees.ahead import AHEAD_NAMES, Way, prefetch_ways
 from workspacefs.trees.nodes import NodeSource
@@ -48,6 +56,11 @@ class PendingFile:
         """Whether this is a directory."""
         mode = self.row.mode if self.row is not None else self._entry.mode
         return (mode & 0o170000) == 0o040000
+
+    @property
+    def state(self) -> InodeRow:
+        """Attributes and content."""
+        return self.row if self.row is not None else row_of(self._entry)
 
     @property
     def subtree(self) -> Subtree:
@@ -128,18 +141,45 @@ class Pending:
             if file_id is None:
                 found.append((name, None, base))
                 continue
-            row = self.find_row(file_id)
-            if row is None and (base is None or base.file_id != file_id):
-                raise IntegrityError(
-                    f"{name!r} leads to file {file_id:x}, which neither layer nor commit knows",
-                    kind="layer.dangling",
-                )
-            found.append((name, PendingFile(file_id, row, base), base))
+            found.append((name, self._file(file_id, name, base), base))
         return found
 
     def names_in(self, directory: PendingFile) -> list[bytes]:
         """Return every name with a row, in order, without looking at the base."""
         return sorted(self._name_rows(directory))
+
+    def find_child(self, directory: PendingFile, name: bytes) -> PendingFile | None:
+        """Return what a directory shows under a name, or None."""
+        key = name_key(directory.file_id, name)
+        for snapshot in self._snapshots:
+            value = snapshot.get(key)
+            if value is not None:
+                file_id = decode_name(value)
+                if file_id is None:
+                    return None
+                base = find_entry(directory.subtree, name, self.source)
+                return self._file(file_id, name, base)
+        base = find_entry(directory.subtree, name, self.source)
+        return None if base is None else self._file(base.file_id, name, base)
+
+    def iter_children(self, directory: PendingFile) -> Iterator[tuple[bytes, PendingFile]]:
+        """Yield everything that a directory shows; those with rows come last."""
+        rows = self._name_rows(directory)
+        beneath: dict[bytes, Entry] = {}
+        for entry in iter_entries(directory.subtree, self.source):
+            if entry.name in rows:
+                beneath[entry.name] = entry
+            else:
+                yield entry.name, self._file(entry.file_id, entry.name, entry)
+        for name, file_id in rows.items():
+            if file_id is not None:
+                yield name, self._file(file_id, name, beneath.get(name))
+
+    def _file(self, file_id: FileId, name: bytes, base: Entry | None) -> PendingFile:
+        row = self.find_row(file_id)
+        if row is None and (base is None or base.file_id != file_id):
+            raise _dangling(name, file_id)
+        return PendingFile(file_id, row, base)
 
     def names_over(
         self, directory: PendingFile, other: Entry
@@ -149,13 +189,13 @@ class Pending:
         """
         shown: dict[bytes, PendingFile | None] = {
             entry.name: PendingFile(
-                entry.file_id, self.find_row(entry.file_id) or _row_of(entry), entry
+                entry.file_id, self.find_row(entry.file_id) or row_of(entry), entry
             )
             for entry in iter_entries(directory.subtree, self.source)
         }
         for name, file, _ in self.changed_names(directory):
             if file is not None and file.row is None and file.base is not None:
-                file = PendingFile(file.file_id, _row_of(file.base), file.base)
+                file = PendingFile(file.file_id, row_of(file.base), file.base)
             shown[name] = file
         before = {entry.name: entry for entry in iter_entries(other.subtree, self.source)}
         return [
@@ -219,6 +259,29 @@ class Pending:
             names.setdefault(name, other_id)
         return names
 
+    def find_linked(
+        self, wanted: Collection[FileId]
+    ) -> Iterator[tuple[FileId, bytes, PendingFile]]:
+        """Yield (directory id, name, file) of names that lead to certain files, in places where a
+        file may have other names that no layer tells of. Most of a base has none.
+        """
+        stack = [self.root_file()]
+        while stack and wanted:
+            directory = stack.pop()
+            names: Iterable[tuple[bytes, PendingFile | None]]
+            if directory.subtree.totals.hardlinked:
+                names = self.iter_children(directory)
+            else:
+                marked = self.names_in(directory)
+                names = ((name, self.find_child(directory, name)) for name in marked)
+            for name, file in names:
+                if file is None:
+                    continue
+                if file.is_dir:
+                    stack.append(file)
+                elif file.file_id in wanted:
+                    yield directory.file_id, name, file
+
     def _scan(self, wanted: set[FileId], *, only_hardlinked: bool) -> set[FileId]:
         found: set[FileId] = set()
         stack = [(self.root, [ROOT_FILE_ID], [b""])]
@@ -241,7 +304,15 @@ class Pending:
         return content_from_desc(row.content, file_id, self._layers)
 
 
-def _row_of(entry: Entry) -> InodeRow:
+def _dangling(name: bytes, file_id: FileId) -> IntegrityError:
+    return IntegrityError(
+        f"{name!r} leads to file {file_id:x}, which neither layer nor commit knows",
+        kind="layer.dangling",
+    )
+
+
+def row_of(entry: Entry) -> InodeRow:
+    """Return the row that an entry would have in a layer; trees keep no atime."""
     return InodeRow(
         *entry[1:5],
         entry.mtime_ns,

@@ -29,6 +29,7 @@ class Inode:
         "children",
         "ctime_ns",
         "file_id",
+        "generation",
         "gid",
         "is_pinning",
         "lookups",
@@ -82,6 +83,8 @@ class Inode:
         """Registered inodes whose parent this is; keeps it registered."""
         self.is_pinning = False
         """Whether this is one of its parent's `children`."""
+        self.generation = 0
+        """Tells the kernel apart what had the same id: see vfs/switching.py."""
         self.attrs: object | None = None
         """The binding's prepared answer; None when a field has changed since, or when newer
         ones took its room."""

@@ -26,6 +26,7 @@ def entry_of(inode: Inode) -> pyfuse3.EntryAttributes:
         return made
     entry = pyfuse3.EntryAttributes()
     entry.st_ino = pyfuse3.InodeT(inode.file_id)
+    entry.generation = inode.generation
     entry.st_mode = pyfuse3.ModeT(inode.mode)
     entry.st_nlink = inode.nlink
     entry.st_uid = inode.uid
