@@ -7,11 +7,11 @@ together here. This module must not know commits, refs or the store.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import trio
 
@@ -19,7 +19,7 @@ from workspacefs.errors import WorkspaceError
 from workspacefs.ids import CommitId, FileId
 from workspacefs.layers.bodies import BodyContent, content_from_desc
 from workspacefs.layers.flatten import layers_to_merge, size_of_layer
-from workspacefs.layers.journal import mark_clean, settle
+from workspacefs.layers.journal import Journal, mark_clean, settle
 from workspacefs.layers.layer import Layer
 from workspacefs.layers.rebase import is_in, rebase_rows, rebased_content
 from workspacefs.objects.entry import Entry
@@ -41,10 +41,22 @@ from workspacefs_daemon.vfs.services import FileIds, Services
 
 log = logging.getLogger(__name__)
 
-DEPTH_MAX: Final = 32
+T = TypeVar("T")
+
+_DEPTH_MAX: Final = 32
 """A chain of more layers is flattened before another one comes on top."""
 _DEEP: Final = 8
 """A chain of more is flattened when there is time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upper:
+    """Layers that come into a chain."""
+
+    frozen: Sequence[tuple[Layer, bool]]
+    """With whether each stands on any boot, the eldest first."""
+    live: Layer
+    journal: Journal
 
 
 class LayerChain:
@@ -74,6 +86,7 @@ class LayerChain:
         self._unsettled: list[Layer] = []
         """Committed, while the record on disk still names them."""
         self._retired: list[Layer] = []
+        self._left: list[Layer] = []
         self._views = 0
         self._deepened = trio.Event()
         self._forgets = False
@@ -160,10 +173,14 @@ class LayerChain:
         if len(self._overlay.frozen) > _DEEP:
             self._deepened.set()
 
+    async def bound_depth(self, *, spare: int = 0) -> None:
+        """Flatten, if not that many layers and one more may come on top."""
+        if len(self._overlay.frozen) + spare >= _DEPTH_MAX:
+            await self.flatten()
+
     async def freeze_changes(self) -> None:
         """Freeze the live layer, if it has changes."""
-        if len(self._overlay.frozen) >= DEPTH_MAX:
-            await self.flatten()
+        await self.bound_depth()
         if has_changes(self.live):
             await self.freeze()
 
@@ -172,8 +189,7 @@ class LayerChain:
         for others that shall stand on them. On return it is on disk that file ids up to `given`
         are in use.
         """
-        if len(self._overlay.frozen) >= DEPTH_MAX:
-            await self.flatten()
+        await self.bound_depth()
         await self.let_go()
         self._record = replace(self.record, given_ids=given)
         if has_changes(self.live):
@@ -187,8 +203,7 @@ class LayerChain:
         """Remember the state of this moment under a name that is free; it survives power loss on
         return, with as much in it as was synced.
         """
-        if len(self._overlay.frozen) >= DEPTH_MAX:
-            await self.flatten()
+        await self.bound_depth()
         await self.let_go()
         is_changed = has_changes(self.live)
         made = LocalCheckpoint(
@@ -340,6 +355,48 @@ class LayerChain:
         row = finder(layer)(file_id)
         assert row is not None
         return content_from_desc(row.content, file_id, self._overlay.layers)
+
+    # -- going over to another state -------------------------------------------------------
+
+    def find_open(self, number: int) -> Layer | None:
+        """Return a layer that is open in this process, also when only an open file reads it: no
+        layer may be opened twice.
+        """
+        others = {layer.number: layer for layer in self._retired}
+        return self._overlay.layers.get(number) or others.get(number)
+
+    def go_over(self, record: LocalRecord, upper: Upper, apply: Callable[[], T]) -> T:
+        """Have the mount stand on other frozen layers, with a new live one; retire() follows. Not
+        interrupted, this is one instant.
+
+        Args:
+            record: As it is on disk already.
+            upper: Layers that this process has not had in the chain before.
+            apply: Changes the overlay, and puts all layers there.
+        """
+        assert self._file_ids is not None
+        before = self._overlay.layers
+        self._record = record
+        self._file_ids.move_to(upper.live)
+        answer = apply()
+        if self._services.live is not None:  # else nothing may be changed any more
+            self._services.live = upper.live
+        for layer, is_settled in upper.frozen:
+            self._durability.add(layer, None, is_settled=is_settled)
+        self._durability.add(upper.live, upper.journal)
+        now = self._overlay.layers
+        self._retired = [layer for layer in self._retired if layer.number not in now]
+        self._left += [layer for number, layer in before.items() if number not in now]
+        if len(self._overlay.frozen) > _DEEP:
+            self._deepened.set()
+        return answer
+
+    async def retire_left(self) -> None:
+        """Let go of what go_over() left behind; checkpoints have it."""
+        # What they had is as durable as it would have become.
+        await self._durability.sync()
+        left, self._left = self._left, []
+        await self._retire(left)
 
     # -- letting go ------------------------------------------------------------------------
 

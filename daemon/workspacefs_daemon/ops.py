@@ -23,6 +23,7 @@ from workspacefs.workspace.status import (
     iter_path_changes,
 )
 from workspacefs_daemon.control.server import SendProgress
+from workspacefs_daemon.going_back import GoingBack, TellKernel
 from workspacefs_daemon.mounted import Mounted
 from workspacefs_daemon.publishing import Publishing, flush_maps, text_in
 
@@ -42,9 +43,12 @@ _FIGURES_TIMEOUT_S: Final = 3.0
 class Ops:
     """Operations on one mount; see docs/protocol.md for their arguments and answers."""
 
-    def __init__(self, mounted: Mounted, *, counts: Mapping[str, int], pid: int) -> None:
+    def __init__(
+        self, mounted: Mounted, *, counts: Mapping[str, int], pid: int, tell_kernel: TellKernel
+    ) -> None:
         self._mounted = mounted
         self._publishing = Publishing(mounted)
+        self._going_back = GoingBack(mounted, tell_kernel)
         self._counts = counts
         self._pid = pid
         self._began_s = time.monotonic()
@@ -75,7 +79,9 @@ class Ops:
             case "fork":
                 return await self._publishing.fork(args)
             case "checkpoint":
-                return await self._publishing.checkpoint(args)
+                return await self._going_back.checkpoint(args)
+            case "restore":
+                return await self._going_back.restore(args, progress)
             case "pause":
                 return await self._publishing.pause(args, progress)
             case "umount":

@@ -12,14 +12,12 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import count
 from typing import Final
 
 import trio
 
 from workspacefs.client.unmount import unmount
 from workspacefs.errors import (
-    BusyError,
     NotFoundError,
     RefusedError,
     UnavailableError,
@@ -52,7 +50,7 @@ class Publishing:
     async def commit(self, args: Mapping[str, object], progress: SendProgress) -> dict[str, object]:
         """Make a commit of all changes, and land it if `into` says where."""
         mounted = self._mounted
-        _check_is_session(mounted)
+        check_is_session(mounted)
         message = text_in(args, "message").strip()
         if not message:
             raise UsageError("a commit needs a message that says why (-m)", kind="commit.message")
@@ -96,12 +94,12 @@ class Publishing:
     async def fork(self, args: Mapping[str, object]) -> dict[str, object]:
         """Make sessions that stand where this one does now."""
         mounted = self._mounted
-        _check_is_session(mounted)
+        check_is_session(mounted)
         names = args.get("names")
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise UsageError("names must be a list of texts", kind="args.invalid")
         at_name = text_in(args, "at")
-        at = None if not at_name else self._checkpoint(at_name)
+        at = None if not at_name else find_checkpoint(mounted, at_name)
         began = time.monotonic()
         # A commit moves this session to another base; until it has, there is no one place to stand.
         async with mounted.committing:
@@ -146,7 +144,7 @@ class Publishing:
         assert session is not None
         with mounted.viewed(list(mounted.overlay.frozen)) as pending:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_tell_progress, progress, done)
+                nursery.start_soon(tell_progress, progress, done)
                 # Once the ref may have moved, what follows must be done too: hanging up does not
                 # stop a commit half-way.
                 with (
@@ -194,75 +192,12 @@ class Publishing:
             )
         return True
 
-    async def checkpoint(self, args: Mapping[str, object]) -> dict[str, object]:
-        """Make, list or delete checkpoints."""
-        mounted = self._mounted
-        _check_is_session(mounted)
-        chain = mounted.chain
-        match text_in(args, "action"):
-            case "list":
-                rows = [_checkpoint_row(one) for one in chain.record.checkpoints]
-                return {"session": mounted.name, "checkpoints": rows}
-            case "delete":
-                async with mounted.committing:
-                    gone = self._checkpoint(text_in(args, "name"))
-                    with trio.CancelScope(shield=True):
-                        await chain.drop_checkpoint(gone)
-                return {"session": mounted.name, **_checkpoint_row(gone)}
-            case "create":
-                return await self._make_checkpoint(args)
-            case action:
-                raise UsageError(f"checkpoints know no action {action!r}", kind="args.invalid")
-
-    async def _make_checkpoint(self, args: Mapping[str, object]) -> dict[str, object]:
-        mounted = self._mounted
-        chain = mounted.chain
-        name, message = text_in(args, "name"), text_in(args, "message")
-        if name:
-            check_ref_name(name, what="checkpoint")
-        began = time.monotonic()
-        async with mounted.committing:
-            await flush_maps(mounted)
-            taken = {one.name for one in chain.record.checkpoints}
-            if name in taken:
-                raise BusyError(
-                    f"session {mounted.name} has a checkpoint {name} already; choose another name, "
-                    "or delete it first",
-                    kind="checkpoint.exists",
-                    checkpoint=name,
-                )
-            name = name or next(n for n in map("cp{}".format, count(1)) if n not in taken)
-            with trio.CancelScope(shield=True):
-                made = await chain.checkpoint(
-                    name, message, created_ns=mounted.workspace.clock.now_ns()
-                )
-        log.info(
-            "checkpoint.made",
-            extra={
-                "session": mounted.name,
-                "checkpoint": name,
-                "duration_ms": round((time.monotonic() - began) * 1000, 3),
-            },
-        )
-        return {"session": mounted.name, **_checkpoint_row(made)}
-
-    def _checkpoint(self, name: str) -> LocalCheckpoint:
-        record = self._mounted.chain.record
-        found = record.find_checkpoint(name)
-        if found is None:
-            names = ", ".join(one.name for one in record.checkpoints) or "none"
-            raise NotFoundError(
-                f"session {self._mounted.name} has no checkpoint {name}; there are: {names}",
-                kind="checkpoint.absent",
-                checkpoint=name,
-            )
-        return found
-
     async def pause(self, args: Mapping[str, object], progress: SendProgress) -> dict[str, object]:
         """Store all work, unmount, and delete the session from this machine."""
         mounted = self._mounted
-        _check_is_session(mounted)
-        names = [one.name for one in mounted.chain.record.checkpoints]
+        check_is_session(mounted)
+        checkpoints = mounted.chain.record.checkpoints
+        names = [one.name for one in checkpoints if not one.is_automatic]
         if names and args.get("drops_checkpoints") is not True:
             raise RefusedError(
                 f"session {mounted.name} has checkpoints that are on this machine alone and would "
@@ -281,7 +216,7 @@ class Publishing:
             # Most of it while programs may still work; then what they did meanwhile.
             await flush_maps(mounted)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_tell_progress, progress, done)
+                nursery.start_soon(tell_progress, progress, done)
                 with (
                     trio.CancelScope(shield=True),
                     mounted.noting_loss(),
@@ -322,7 +257,8 @@ def _telling_of_loss(what: str) -> Iterator[None]:
         ) from exc
 
 
-async def _tell_progress(progress: SendProgress, done: Mapping[str, int]) -> None:
+async def tell_progress(progress: SendProgress, done: Mapping[str, int]) -> None:
+    """Tell how far something is, until cancelled."""
     while True:
         await trio.sleep(_PROGRESS_PERIOD_S)
         await progress(dict(done))
@@ -340,21 +276,30 @@ def own_provenance(mounted: Mounted) -> Provenance:
     return Provenance(author=owner_name(), session=mounted.name, host=socket.gethostname())
 
 
-def _checkpoint_row(checkpoint: LocalCheckpoint) -> dict[str, object]:
-    base = checkpoint.base
-    return {
-        "checkpoint": checkpoint.name,
-        "message": checkpoint.message,
-        "created_ns": checkpoint.created_ns,
-        "base": None if base is None else base.id.hex(),
-    }
-
-
-def _check_is_session(mounted: Mounted) -> None:
+def check_is_session(mounted: Mounted) -> None:
+    """Raise RefusedError for a read-only view."""
     if mounted.is_read_only or mounted.session is None:
         raise RefusedError(
             "this mount is a read-only view; mount a session for that", kind="mount.read_only"
         )
+
+
+def find_checkpoint(mounted: Mounted, name: str) -> LocalCheckpoint:
+    """Return a checkpoint of a session.
+
+    Raises:
+        NotFoundError: It has none of that name.
+    """
+    record = mounted.chain.record
+    found = record.find_checkpoint(name)
+    if found is None:
+        names = ", ".join(one.name for one in record.checkpoints) or "none"
+        raise NotFoundError(
+            f"session {mounted.name} has no checkpoint {name}; there are: {names}",
+            kind="checkpoint.absent",
+            checkpoint=name,
+        )
+    return found
 
 
 def sync_mount(mountpoint: str) -> None:

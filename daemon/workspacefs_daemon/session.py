@@ -23,6 +23,7 @@ from workspacefs_daemon.background.saving import autosave
 from workspacefs_daemon.background.tidying import tidy_layers
 from workspacefs_daemon.background.uploading import upload_early
 from workspacefs_daemon.bindings.fuse.mount import mount, raise_read_ahead, serve
+from workspacefs_daemon.bindings.fuse.notices import tell_kernel
 from workspacefs_daemon.bindings.fuse.operations import Operations
 from workspacefs_daemon.control.server import serve_control
 from workspacefs_daemon.metrics import listen_metrics, serve_metrics
@@ -78,7 +79,7 @@ async def _serve(mounted: Mounted, ready: Callable[[Mapping[str, object]], None]
     socket_path = StateDir(spec.state_dir).session_socket(mounted.session_id)
     description = describe_session(mounted, socket_path)
     operations = Operations(mounted.fs, mounted.blocking, describe=lambda: description)
-    ops = Ops(mounted, counts=operations.counts, pid=os.getpid())
+    ops = Ops(mounted, counts=operations.counts, pid=os.getpid(), tell_kernel=tell_kernel)
     metrics = None if spec.metrics is None else listen_metrics(spec.metrics)
     try:
         async with trio.open_nursery() as nursery:

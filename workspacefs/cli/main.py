@@ -41,6 +41,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "mount": Command("mount", "mount a session of a workspace; resumes it if it exists"),
     "fork": Command("fork", "begin sessions that stand where another one stands now"),
     "checkpoint": Command("checkpoint", "name this moment of a session, to go back to it"),
+    "restore": Command("restore", "have a mount show an earlier state; what it showed is kept"),
     "pause": Command("pause", "store a session's work, unmount it, and leave nothing here"),
     "resume": Command("resume", "go on with a session, on this machine or another"),
     "status": Command("status", "list what a session changed since its base commit"),

@@ -67,6 +67,8 @@ class LocalCheckpoint:
     """Commit that the layers lie over."""
     layers: tuple[LayerPlace, ...]
     """All frozen, the eldest first."""
+    is_automatic: bool = False
+    """Whether it was made before a restore, and nobody asked for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,6 +371,7 @@ def _checkpoint_out(checkpoint: LocalCheckpoint) -> dict[str, object]:
         "base": None if base is None else base.id.hex(),
         "base_locator": _locator_out(None if base is None else base.locator),
         "layers": [list(place) for place in checkpoint.layers],
+        "is_automatic": checkpoint.is_automatic,
     }
 
 
@@ -379,6 +382,7 @@ def _checkpoint_in(stored: dict[str, object]) -> LocalCheckpoint:
         created_ns=int(str(stored["created_ns"])),
         base=_ref_in(stored["base"], stored["base_locator"]),
         layers=tuple(_place_in(place, "") for place in _list_in(stored["layers"])),
+        is_automatic=stored.get("is_automatic") is True,
     )
 
 

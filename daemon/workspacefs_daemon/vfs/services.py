@@ -63,9 +63,13 @@ class FileIds:
             self._epoch, self._limit, self._end = own
         else:
             self._epoch = self._limit = self._end = 0
+        is_own = layer.rows.get(_RESERVED_KEY) is not None
         if given is not None and given.epoch == self._epoch:
             self._limit = max(self._limit, given.number)
-        if stored is not None and layer.rows.get(_RESERVED_KEY) is None:
+        elif given is not None and not is_own:
+            # Nobody knows which is older, what a layer beneath says or what was given.
+            self._epoch = self._limit = self._end = 0
+        if stored is not None and not is_own:
             self.move_to(layer)  # those beneath go with the next commit
         self._next = self._block_end = self._limit
         self._spare_epoch: int | None = None
