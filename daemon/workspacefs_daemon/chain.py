@@ -7,7 +7,7 @@ together here. This module must not know commits, refs or the store.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -51,10 +51,10 @@ _DEEP: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Upper:
-    """Layers that come into a chain."""
+    """What comes into a chain."""
 
-    frozen: Sequence[tuple[Layer, bool]]
-    """With whether each stands on any boot, the eldest first."""
+    settled: Collection[int]
+    """Numbers of frozen layers that stand on any boot."""
     live: Layer
     journal: Journal
 
@@ -371,7 +371,7 @@ class LayerChain:
 
         Args:
             record: As it is on disk already.
-            upper: Layers that this process has not had in the chain before.
+            upper: What was made for this.
             apply: Changes the overlay, and puts all layers there.
         """
         assert self._file_ids is not None
@@ -381,8 +381,9 @@ class LayerChain:
         answer = apply()
         if self._services.live is not None:  # else nothing may be changed any more
             self._services.live = upper.live
-        for layer, is_settled in upper.frozen:
-            self._durability.add(layer, None, is_settled=is_settled)
+        for layer in reversed(self._overlay.frozen):
+            if layer.number not in before:
+                self._durability.add(layer, None, is_settled=layer.number in upper.settled)
         self._durability.add(upper.live, upper.journal)
         now = self._overlay.layers
         self._retired = [layer for layer in self._retired if layer.number not in now]

@@ -138,7 +138,11 @@ class GoingBack:
         if not target:
             raise UsageError("restore needs a checkpoint or a revision", kind="args.invalid")
         with ExitStack() as held:
-            return await self._restore(target, progress, held)
+            answer = await self._restore(target, progress, held)
+        async with mounted.committing:  # what the receipt looked at may go
+            with trio.CancelScope(shield=True):
+                await mounted.chain.drop_retired()
+        return answer
 
     async def _restore(
         self, target: str, progress: SendProgress, held: ExitStack
@@ -193,6 +197,31 @@ class GoingBack:
                 "kept_open": restored.kept_open,
             },
         }
+
+    async def undo(self, args: Mapping[str, object], progress: SendProgress) -> dict[str, object]:
+        """Go back to before the last restore, or to before the last few."""
+        mounted = self._mounted
+        check_is_session(mounted)
+        steps = args.get("steps", 1)
+        if type(steps) is not int or steps < 1:
+            raise UsageError("steps must be a positive number", kind="args.invalid")
+        made = [one for one in mounted.chain.record.checkpoints if one.is_automatic]
+        if len(made) < steps:
+            raise NotFoundError(
+                f"session {mounted.name} can undo {len(made)} restores, not {steps}. A commit is "
+                "taken back with: workspacefs restore HEAD~1",
+                kind="undo.nothing",
+            )
+        wanted = made[-steps]
+        if wanted.base != mounted.base:
+            raise RefusedError(
+                f"session {mounted.name} has committed since that restore. To go back to before it "
+                f"nevertheless: workspacefs restore {wanted.name}. To take back what the last "
+                "commit changed: workspacefs restore HEAD~1",
+                kind="undo.committed",
+                checkpoint=wanted.name,
+            )
+        return await self.restore({"target": wanted.name}, progress)
 
     def _check_is_ours(self) -> None:
         if self._mounted.is_lost:

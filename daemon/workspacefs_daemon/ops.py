@@ -82,6 +82,8 @@ class Ops:
                 return await self._going_back.checkpoint(args)
             case "restore":
                 return await self._going_back.restore(args, progress)
+            case "undo":
+                return await self._going_back.undo(args, progress)
             case "pause":
                 return await self._publishing.pause(args, progress)
             case "umount":

@@ -289,14 +289,13 @@ class Restoring:
         live, spare = made
         fresh = {file_id: self._fresh_id() for file_id, _ in held_files(overlay, difference)}
         frozen = list(target.layers)
-        opened = [(one, one.number in target.settled) for one in reversed(target.opened)]
         if fresh:
             spare.journal.close()
             spare.layer.drop_ballast()
             spare.layer.rows.commit(rows_of_fresh(difference, fresh))
             settle(spare.layer)
             frozen.insert(0, spare.layer)
-            opened.append((spare.layer, True))
+            target.settled.add(spare.layer.number)
         record, safety = self._record(frozen, live.place, safety_name, safety_message)
         chain.local.save(record)
         numbered = {layer.number: layer for layer in (*frozen, *self._all_open())}
@@ -304,7 +303,7 @@ class Restoring:
             root = state.all.root_file()
         notices = chain.go_over(
             record,
-            Upper(opened, live.layer, live.journal),
+            Upper(target.settled, live.layer, live.journal),
             lambda: switch(overlay, difference, frozen, live.layer, root, fresh),
         )
         if not fresh:

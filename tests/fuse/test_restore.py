@@ -257,3 +257,58 @@ def test_what_cannot_be_restored_says_why(machine: Machine, mount: Mount) -> Non
     assert "early" in done.stderr.decode()
     assert tree_of(mount.path) == before
     assert machine.json("checkpoint", "list", mount.path)["checkpoints"][0]["checkpoint"] == "early"  # type: ignore[index]
+
+
+def test_undo_takes_a_restore_back_and_again(machine: Machine, mount: Mount) -> None:
+    """Undo, undo of the undo, and several at once; the oplog lists them."""
+    early = tree_of(mount.path)
+    wreck(mount)
+    wrecked = tree_of(mount.path)
+    restore(machine, mount, "early")
+
+    machine.run("undo", mount.path)
+    assert tree_of(mount.path) == wrecked
+    machine.run("undo", mount.path)
+    assert tree_of(mount.path) == early
+    machine.run("undo", mount.path, "2")
+    assert tree_of(mount.path) == early
+    machine.run("undo", mount.path, "4")
+    assert tree_of(mount.path) == wrecked
+
+    rows = machine.json("oplog", mount.path)["operations"]
+    assert isinstance(rows, list)
+    assert [row["action"] for row in rows] == ["restore"] * 5 + ["commit"]
+    assert machine.start("undo", mount.path, "9").returncode == ExitCode.NOT_FOUND
+    mount.commit("on")
+    assert machine.start("undo", mount.path).returncode == ExitCode.REFUSED
+
+
+def test_undo_of_moves_of_refs(machine: Machine, mount: Mount) -> None:
+    """A landing, a commit and a deletion are taken back one by one, if nothing came after them."""
+
+    def latest(action: str) -> str:
+        rows = machine.json("oplog", machine.store)["operations"]
+        assert isinstance(rows, list)
+        return next(str(row["operation"]) for row in rows if row["action"] == action)
+
+    first = mount.commit("first", "--into", "main")["commit"]
+    (mount.path / "later").write_text("later\n")
+    kept = tree_of(mount.path)
+    mount.commit("second", "--into", "main")
+    landing, commit = latest("land"), latest("commit")
+    machine.run("checkpoint", "delete", "early", "--path", mount.path)
+    mount.umount()
+
+    answer = machine.json("undo", machine.store, "--op", landing[:8])
+
+    assert answer["head"] == first
+    assert machine.json("show", machine.store, "main")["commit"] == first
+    machine.run("undo", machine.store, "--op", landing[:8], code=ExitCode.MOVED)
+    machine.run("session", "delete", machine.store, "s")
+    machine.run("mount", machine.store, mount.path, "--session", "s", code=ExitCode.REFUSED)
+    machine.run("undo", machine.store, "--op", latest("delete"))
+    assert machine.json("undo", machine.store, "--op", commit)["head"] == first
+    again = machine.mount()
+    assert tree_of(again.path) == kept
+    assert again.status() == {"later": "added"}
+    machine.run("undo", machine.store, "--op", latest("undo"), code=ExitCode.EXISTS_OR_BUSY)

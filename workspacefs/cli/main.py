@@ -42,6 +42,8 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "fork": Command("fork", "begin sessions that stand where another one stands now"),
     "checkpoint": Command("checkpoint", "name this moment of a session, to go back to it"),
     "restore": Command("restore", "have a mount show an earlier state; what it showed is kept"),
+    "undo": Command("undo", "take back a restore, or a move of a branch or session"),
+    "oplog": Command("oplog", "list what moved branches and sessions, and restores"),
     "pause": Command("pause", "store a session's work, unmount it, and leave nothing here"),
     "resume": Command("resume", "go on with a session, on this machine or another"),
     "status": Command("status", "list what a session changed since its base commit"),

@@ -44,11 +44,12 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         answer = session.call(
             "restore", {"target": target}, on_progress=lambda facts: show_files(bar, facts)
         )
-    _tell(answer, address.mountpoint, context)
+    tell_restored(answer, address.mountpoint, context)
     return {"mountpoint": address.mountpoint, **answer}
 
 
-def _tell(answer: Mapping[str, object], mountpoint: str, context: Context) -> None:
+def tell_restored(answer: Mapping[str, object], mountpoint: str, context: Context) -> None:
+    """Print the receipt."""
     out, receipt = context.out, answer["receipt"]
     assert isinstance(receipt, dict)
     out.line(f"session {answer['session']} is at {answer['restored']}")
