@@ -81,7 +81,13 @@ def _begin(
         # come up without the work.
         saver = new_saver()
         record = replace(
-            frozen, session_id=session_id, own_ids=ids, given_ids=None, saver=saver, checkpoints=()
+            frozen,
+            session_id=session_id,
+            own_ids=ids,
+            given_ids=None,
+            saver=saver,
+            checkpoints=(),
+            begun_from=None,
         )
         record = _save_record(local, record)
         if not begin_fork(

@@ -163,7 +163,11 @@ def _find_record(local: LocalSession, session: OpenSession, name: str) -> LocalR
         return None
     base_id = None if found.base is None else found.base.id
     saved = session.session.saved
-    is_ours = saved is None or saved.saver == found.saver
+    is_ours = (
+        saved is None
+        or saved.saver == found.saver
+        or saved.commit_id == found.begun_from  # nobody has saved since
+    )
     if session.record.commit_id in (base_id, found.sealing) and is_ours:
         return found
     raise RefusedError(
@@ -203,6 +207,7 @@ def _begin_record(
             base=session.head,
             layers=tuple(places),
             saver=saver,
+            begun_from=session.session.saved_commit,
         )
         local.save(record)
     return record

@@ -285,3 +285,23 @@ def test_robbed_session_is_refused_when_mounted_again(machine: Machine, other: M
 
     assert list((machine.state_dir / "layers").glob("*/*/data.mdb"))
     assert tree_of(resumed.path) == before
+
+
+@pytest.mark.parametrize("end", ["umount", "kill"])
+def test_resumed_session_can_be_mounted_again_before_it_was_saved(
+    machine: Machine, other: Machine, end: str
+) -> None:
+    """What the store has is still the first machine's: the second one's work builds on just that."""
+    mount = machine.mount()
+    work(mount)
+    machine.run("pause", mount.path)
+    resumed = resume(other)
+    (resumed.path / "more").write_text("more\n")
+    before = tree_of(resumed.path)
+
+    resumed.umount() if end == "umount" else resumed.kill()
+    again = resume(other)
+
+    assert tree_of(again.path) == before
+    other.run("pause", again.path)
+    assert tree_of(resume(machine).path) == before

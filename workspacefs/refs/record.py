@@ -89,6 +89,11 @@ class SessionRecord:
     """None: nobody has it mounted."""
 
     @property
+    def saved_commit(self) -> CommitId | None:
+        """Of the saved work, or None: there is none."""
+        return None if self.saved is None else self.saved.commit_id
+
+    @property
     def needs_format_2(self) -> bool:
         """Whether this says something that format 1 has no member for."""
         return self.saved is not None or self.lease is not None

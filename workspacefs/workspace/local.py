@@ -93,6 +93,8 @@ class LocalRecord:
     """Tells this copy of the session from those on other machines; hex, random."""
     checkpoints: tuple[LocalCheckpoint, ...] = ()
     """In the order in which they were made."""
+    begun_from: CommitId | None = None
+    """The saved work, perhaps another machine's, that this copy of the session began with."""
 
     def all_places(self) -> Iterator[LayerPlace]:
         """Yield every layer that the session needs; some more than once."""
@@ -336,6 +338,7 @@ def _document_of(record: LocalRecord) -> dict[str, object]:
         "own_ids": None if record.own_ids is None else list(record.own_ids),
         "saver": record.saver,
         "checkpoints": [_checkpoint_out(one) for one in record.checkpoints],
+        "begun_from": None if record.begun_from is None else record.begun_from.hex(),
     }
 
 
@@ -349,6 +352,7 @@ def _record_of(document: Mapping[str, object], path: Path) -> LocalRecord:
     base, sealing = document["base"], document["sealing"]
     session_id = str(document["session_id"])
     given, own = document.get("given_ids"), document.get("own_ids")
+    begun = document.get("begun_from")
     return LocalRecord(
         session_id=session_id,
         base=_ref_in(base, document["base_locator"]),
@@ -359,6 +363,7 @@ def _record_of(document: Mapping[str, object], path: Path) -> LocalRecord:
         own_ids=None if own is None else IdRange(*map(int, _list_in(own))),
         saver=str(document.get("saver", "")) or new_saver(),
         checkpoints=tuple(map(_checkpoint_in, _list_in(document.get("checkpoints", [])))),
+        begun_from=None if begun is None else CommitId(bytes.fromhex(str(begun))),
     )
 
 
