@@ -291,7 +291,7 @@ def test_robbed_session_is_refused_when_mounted_again(machine: Machine, other: M
 def test_resumed_session_can_be_mounted_again_before_it_was_saved(
     machine: Machine, other: Machine, end: str
 ) -> None:
-    """What the store has is still the first machine's: the second one's work builds on just that."""
+    """What the store has is still the first machine's; the second one's work builds on that."""
     mount = machine.mount()
     work(mount)
     machine.run("pause", mount.path)
