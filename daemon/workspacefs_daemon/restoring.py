@@ -120,7 +120,7 @@ class Restoring:
                 await blocking.job(partial(held.enter_context, pool.holding()))
                 await blocking.job(partial(self._open, wanted, target))
                 difference = await self._find_difference(target)
-                made += [await blocking.job(self._begin_layer) for _ in range(2)]
+                made.append(await blocking.job(self._begin_layer))
                 unused += self._old_safeties()
                 # No await from here on: nobody is served until the mount has gone over.
                 restored = self._go_over(target, made, difference, safety_name, safety_message)
@@ -277,7 +277,7 @@ class Restoring:
     def _go_over(
         self,
         target: _Target,
-        made: Sequence[_Fresh],
+        made: list[_Fresh],
         difference: Difference,
         safety_name: str,
         safety_message: str,
@@ -286,16 +286,17 @@ class Restoring:
         chain, overlay = mounted.chain, mounted.overlay
         if has_changes(chain.live):
             difference.add(self._compare_live(target))
-        live, spare = made
+        (live,) = made
         fresh = {file_id: self._fresh_id() for file_id, _ in held_files(overlay, difference)}
         frozen = list(target.layers)
         if fresh:
-            spare.journal.close()
-            spare.layer.drop_ballast()
-            spare.layer.rows.commit(rows_of_fresh(difference, fresh))
-            settle(spare.layer)
-            frozen.insert(0, spare.layer)
-            target.settled.add(spare.layer.number)
+            top = self._begin_layer()
+            made.append(top)
+            top.layer.drop_ballast()
+            top.layer.rows.commit(rows_of_fresh(difference, fresh))
+            settle(top.layer)
+            frozen.insert(0, top.layer)
+            target.settled.add(top.layer.number)
         record, safety = self._record(frozen, live.place, safety_name, safety_message)
         chain.local.save(record)
         numbered = {layer.number: layer for layer in (*frozen, *self._all_open())}
@@ -306,8 +307,8 @@ class Restoring:
             Upper(target.settled, live.layer, live.journal),
             lambda: switch(overlay, difference, frozen, live.layer, root, fresh),
         )
-        if not fresh:
-            spare.close()
+        if fresh:
+            top.journal.close()
         return Restored(safety, notices, difference, target.layers, frozen, len(fresh))
 
     def _compare_live(self, target: _Target) -> Difference:
