@@ -86,8 +86,29 @@ class GoingBack:
                 return {"session": mounted.name, **_checkpoint_row(gone)}
             case "create":
                 return await self._make_checkpoint(args)
+            case "show" | "diff" as action:
+                return await self._show(text_in(args, "name"), has_patch=action == "diff")
             case action:
                 raise UsageError(f"checkpoints know no action {action!r}", kind="args.invalid")
+
+    async def _show(self, name: str, *, has_patch: bool) -> dict[str, object]:
+        mounted = self._mounted
+        checkpoint = find_checkpoint(mounted, name)
+        await flush_maps(mounted)
+        async with mounted.committing:
+            with trio.CancelScope(shield=True):
+                wanted = await self._wanted(name)
+                changes, patch = await self._restoring.changes_since(wanted.state)
+        rows = [
+            {
+                "path": os.fsdecode(change.path),
+                "kind": change.kind.name.lower(),
+                "from": None if change.old_path is None else os.fsdecode(change.old_path),
+            }
+            for change in changes
+        ]
+        row = {"session": mounted.name, **_checkpoint_row(checkpoint), "changes": rows}
+        return {**row, "patch": patch} if has_patch else row
 
     async def _make_checkpoint(self, args: Mapping[str, object]) -> dict[str, object]:
         mounted = self._mounted

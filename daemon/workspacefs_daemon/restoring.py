@@ -19,7 +19,9 @@ from workspacefs.layers.journal import Journal, settle
 from workspacefs.layers.layer import Layer
 from workspacefs.objects.entry import Entry
 from workspacefs.objects.refs import Ref
-from workspacefs.workspace.difference import Difference, State, find_difference
+from workspacefs.workspace.changes import PathChange
+from workspacefs.workspace.difference import Difference, State, find_difference, list_changes
+from workspacefs.workspace.difftext import iter_patch
 from workspacefs.workspace.layer_pool import LayerPlace
 from workspacefs.workspace.local import LocalCheckpoint, LocalRecord
 from workspacefs.workspace.pending import Pending
@@ -145,6 +147,26 @@ class Restoring:
             },
         )
         return restored
+
+    async def changes_since(self, wanted: LocalCheckpoint | Entry) -> tuple[list[PathChange], str]:
+        """Return what has changed since another state, and the same as a patch."""
+        mounted, target = self._mounted, _Target()
+        pool = mounted.chain.local.pool
+        try:
+            with ExitStack() as held:
+                await mounted.blocking.job(partial(held.enter_context, pool.holding()))
+                await mounted.blocking.job(partial(self._open, wanted, target))
+                layers = [mounted.chain.live, *mounted.overlay.frozen]
+                held.enter_context(mounted.viewed(layers))  # so that none is closed meanwhile
+                numbered = {layer.number: layer for layer in (*layers, *target.layers)}
+                common = {one.number for one in layers} & {one.number for one in target.layers}
+                before = held.enter_context(self._state(target.layers, numbered, common))
+                after = held.enter_context(self._state(layers, numbered, common))
+                return await mounted.blocking.job(partial(_changes, before, after))
+        finally:
+            for layer in target.opened:
+                layer.close()
+            await mounted.blocking.job(partial(pool.release, places_of(target.opened)))
 
     async def store(self, checkpoint: LocalCheckpoint, base_root: Entry) -> Entry:
         """Store a checkpoint, and return the root of its tree. No ref names it.
@@ -362,6 +384,11 @@ class Restoring:
             ),
             safety,
         )
+
+
+def _changes(before: State, after: State) -> tuple[list[PathChange], str]:
+    changes, content = list_changes(before, after)
+    return changes, "".join(iter_patch(changes, content))
 
 
 def _without_old(checkpoints: Sequence[LocalCheckpoint]) -> list[LocalCheckpoint]:

@@ -160,3 +160,28 @@ def test_wrong_names_are_told(machine: Machine, mount: Mount) -> None:
     machine.run("checkpoint", mount.path, "--name", "one", code=taken)
     machine.run("checkpoint", "delete", "two", "--path", mount.path, code=absent)
     machine.run("fork", mount.path, machine.directory / "f", "--at", "two", code=absent)
+
+
+def test_what_has_changed_since_is_shown(machine: Machine, mount: Mount) -> None:
+    """Against the checkpoint, not the base; also when the session has committed since."""
+    machine.run("checkpoint", mount.path, "--name", "early")
+    assert machine.json("checkpoint", "show", "early", "--path", mount.path)["changes"] == []
+    (mount.path / "d/changed").write_text("changed again\n")
+    (mount.path / "d/removed").rename(mount.path / "moved")
+    (mount.path / "new").unlink()
+    (mount.path / "newer").write_text("newer\n")
+    expected = {
+        "d/changed": "modified", "moved": "renamed", "new": "removed", "newer": "added",
+    }  # fmt: skip
+
+    for _ in range(2):
+        answer = machine.json("checkpoint", "diff", "early", "--path", mount.path)
+
+        rows = answer["changes"]
+        assert isinstance(rows, list)
+        assert {row["path"]: row["kind"] for row in rows} == expected
+        patch = str(answer["patch"])
+        assert "-changed\n+changed again\n" in patch
+        assert "rename from d/removed\nrename to moved\n" in patch
+        assert "+newer\n" in patch
+        mount.commit("meanwhile")

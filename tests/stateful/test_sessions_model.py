@@ -304,6 +304,7 @@ def machines(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Ma
         second.close()
 
 
+@pytest.mark.timeout(7200 if IS_FULL else 300)
 def test_sessions_are_what_they_should_be(machines: list[Machine]) -> None:
     """Whatever is done to any of them, in whatever order."""
     made: list[Sessions] = []

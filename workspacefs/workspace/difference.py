@@ -7,13 +7,18 @@ they lie in either state; one that only one of them has is listed whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from workspacefs.ids import ROOT_FILE_ID, FileId
-from workspacefs.objects.entry import Subtree
+from workspacefs.objects.entry import Entry, Subtree
+from workspacefs.objects.refs import ChunkRef, Ref
+from workspacefs.trees.diff import Change
+from workspacefs.workspace.changes import PathChange, classify
+from workspacefs.workspace.content import ContentSource
 from workspacefs.workspace.pending import Pending, PendingFile
+from workspacefs.workspace.status import PendingContent
 
 _OLD: Final = 0
 _NEW: Final = 1
@@ -65,9 +70,69 @@ def find_difference(old: State, new: State) -> Difference:
     return _Comparison(old, new).run()
 
 
+def list_changes(old: State, new: State) -> tuple[list[PathChange], ContentSource]:
+    """Return what differs as a status tells it, and what gives the content of both sides.
+
+    Raises:
+        IntegrityError: Either state is damaged.
+    """
+    visits: list[_Visit] = []
+    _Comparison(old, new, visits).run()
+    contents = (PendingContent(old.all), PendingContent(new.all))
+    above: tuple[dict[FileId, _Visit], dict[FileId, _Visit]] = ({}, {})
+    for visit in visits:
+        for side, file in enumerate((visit.before, visit.after)):
+            if file is not None and file.is_dir:
+                above[side][file.file_id] = visit
+    found: dict[bytes, list[Entry | None]] = {}
+    for visit in visits:
+        for side, file in enumerate((visit.before, visit.after)):
+            if file is not None:
+                path = _path_of(visit, above[side])
+                entry = contents[side].entry_of(visit.name, file)
+                found.setdefault(path, [None, None])[side] = entry
+    changes = (
+        Change(path, before, after) for path, (before, after) in found.items() if before != after
+    )
+    return classify(changes), _Both(*contents)
+
+
+class _Visit(NamedTuple):
+    directory_id: FileId
+    name: bytes
+    before: PendingFile | None
+    after: PendingFile | None
+
+
+def _path_of(visit: _Visit, above: Mapping[FileId, _Visit]) -> bytes:
+    parts = [visit.name]
+    while visit.directory_id != ROOT_FILE_ID:
+        visit = above[visit.directory_id]
+        parts.append(visit.name)
+    return b"/".join(reversed(parts))
+
+
+class _Both:
+    """Gives the content of entries of two states: an id means the same in both."""
+
+    def __init__(self, first: PendingContent, second: PendingContent) -> None:
+        self._first = first
+        self._second = second
+
+    def load_chunk(self, ref: ChunkRef) -> bytes:
+        """Return the bytes of one chunk, or of a body in a layer."""
+        one = self._first if self._first.has_body(ref) else self._second
+        return one.load_chunk(ref)
+
+    def load_chunk_list(self, ref: Ref) -> tuple[ChunkRef, ...]:
+        """Return one chunk list."""
+        return self._first.load_chunk_list(ref)
+
+
 class _Comparison:
-    def __init__(self, old: State, new: State) -> None:
+    def __init__(self, old: State, new: State, visits: list[_Visit] | None = None) -> None:
         self._states = (old, new)
+        self._visits = visits
         self._directories: dict[FileId, list[PendingFile | None]] = {}
         self._pairs: list[FileId] = []
         self._compared: set[FileId] = set()
@@ -140,6 +205,8 @@ class _Comparison:
         before: PendingFile | None,
         after: PendingFile | None,
     ) -> None:
+        if self._visits is not None:
+            self._visits.append(_Visit(directory_id, name, before, after))
         if before is not None:
             self._olds.add(before.file_id)
             self._note(_OLD, before)

@@ -164,13 +164,19 @@ class PendingContent:
         if not self._pending.is_in_layer(row):
             content = row.content  # type: ignore[assignment]  # no body in a layer
         elif row.size_bytes:
-            stand_in = chunk_id_of(b"pending" + file.file_id.to_bytes(8, "big"))
+            # A body in a frozen layer never changes, so where it lies says what it is.
+            facts = f"{file.file_id} {row.size_bytes} {row.content!r}"
+            stand_in = chunk_id_of(b"pending" + facts.encode())
             self._files[stand_in] = file
             content = Chunks((ChunkRef(stand_in, row.size_bytes),))
         return Entry(
             name, row.mode, row.uid, row.gid, row.size_bytes, row.mtime_ns, row.ctime_ns,
             file.file_id, row.nlink, content, row.xattrs,
         )  # fmt: skip
+
+    def has_body(self, ref: ChunkRef) -> bool:
+        """Tell whether a reference stands for a body in a layer."""
+        return ref.id in self._files
 
     def load_chunk(self, ref: ChunkRef) -> bytes:
         """Return a chunk of the base, or the whole body of a file in a layer."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping
 from shlex import quote
+from typing import Final
 
 from workspacefs.cli.commit_text import time_text
 from workspacefs.cli.context import Context, short_id
@@ -14,19 +16,25 @@ from workspacefs.errors import UsageError
 EXAMPLE = """\
   workspacefs checkpoint --name before-refactoring
   workspacefs checkpoint list
+  workspacefs checkpoint show before-refactoring   # and what has changed since
+  workspacefs checkpoint diff before-refactoring
+  workspacefs restore before-refactoring
   workspacefs fork /tmp/w /tmp/back --at before-refactoring
   workspacefs checkpoint delete before-refactoring"""
+
+_ACTIONS: Final = ("list", "show", "diff", "delete")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
         "words",
-        metavar="[list|delete] [PATH|NAME]",
+        metavar="[list|show|diff|delete] [PATH|NAME]",
         nargs="*",
-        help="without list or delete: make one, of the session at PATH (default: here)",
+        help="without a word: make one, of the session at PATH (default: here); show: what has "
+        "changed since; diff: the same as a patch",
     )
-    parser.add_argument("--path", metavar="PATH", help="the session, for list and delete")
+    parser.add_argument("--path", metavar="PATH", help="the session, with a NAME")
     parser.add_argument("--name", metavar="NAME", help="of the checkpoint (default: cp1, cp2 …)")
     parser.add_argument("-m", "--message", default="", help="what it is for")
 
@@ -34,14 +42,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     """Make, list or delete."""
     words = list(options.words)
-    action = words.pop(0) if words and words[0] in ("list", "delete") else "create"
-    if len(words) > 1 or (action == "delete" and not words):
+    action = words.pop(0) if words and words[0] in _ACTIONS else "create"
+    is_named = action in ("delete", "show", "diff")
+    if len(words) > 1 or (is_named and not words):
         raise UsageError(
-            "it is: checkpoint [PATH], checkpoint list [PATH], checkpoint delete NAME",
+            "it is: checkpoint [PATH], checkpoint list [PATH], checkpoint show|diff|delete NAME",
             kind="usage.arguments",
         )
     path, name = options.path, options.name
-    if action == "delete":
+    if is_named:
         name = words[0]
     elif words:
         path = words[0]
@@ -66,11 +75,28 @@ def _tell(action: str, answer: Mapping[str, object], mountpoint: str, context: C
             out.line("no checkpoints; workspacefs checkpoint makes one")
         return
     name = answer["checkpoint"]
+    if action == "diff":
+        if not out.as_json:
+            out.write(os.fsencode(str(answer["patch"])))
+        return
+    if action == "show":
+        note = f": {answer['message']}" if answer["message"] else ""
+        created_ns = answer["created_ns"]
+        assert isinstance(created_ns, int)
+        out.line(f"checkpoint {name}, {time_text(created_ns)}{note}")
+        changes = answer["changes"]
+        assert isinstance(changes, list)
+        for change in changes:
+            came = f" (was {change['from']})" if change["from"] else ""
+            out.line(f"  {change['kind']:<10} {change['path']}{came}")
+        if not changes:
+            out.line("  nothing has changed since")
+        return
     if action == "delete":
         out.line(f"deleted checkpoint {name}")
         return
     out.line(f"checkpoint {name} of session {answer['session']}")
     out.note(
-        f"to go on from it: workspacefs fork {quote(mountpoint)} DIR --at {quote(str(name))}. "
+        f"to go back to it: workspacefs restore {quote(mountpoint)} {quote(str(name))}. "
         "It is on this machine alone"
     )
