@@ -29,6 +29,8 @@ class Machine:
         self.directory = directory
         self.state_dir = directory / "state"
         self.store = directory / "store"
+        self.restarts = False
+        """Whether its supervisor brings dead sessions back; most tests look at what is dead."""
         self._mountpoints: list[Path] = []
 
     def run(self, *words: str | Path, code: int = 0, text: bytes | None = None) -> str:
@@ -58,7 +60,14 @@ class Machine:
 
     def environ(self) -> dict[str, str]:
         """Return the environment of commands: this machine's state directory."""
-        return {**os.environ, "WORKSPACEFS_STATE_DIR": str(self.state_dir)}
+        return {**os.environ, **self.own_environ()}
+
+    def own_environ(self) -> dict[str, str]:
+        """Return the variables that are this machine's."""
+        return {
+            "WORKSPACEFS_STATE_DIR": str(self.state_dir),
+            "WORKSPACEFS_RESTART": "on" if self.restarts else "off",
+        }
 
     def init(self) -> None:
         """Make the workspace."""

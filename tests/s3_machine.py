@@ -45,8 +45,7 @@ class S3Machine(Machine):
     def environ(self) -> dict[str, str]:
         """Return the environment of commands: keys for this store and no others."""
         clean = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-        own = {"WORKSPACEFS_STATE_DIR": str(self.state_dir)}
-        return {**clean, **self.server.environ(), **own, **self.variables}
+        return {**clean, **self.server.environ(), **self.own_environ(), **self.variables}
 
     def beside(self, name: str = "other") -> S3Machine:
         """Return another machine, with nothing on its disk, that uses the same store. It takes

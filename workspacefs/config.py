@@ -15,6 +15,7 @@ from workspacefs.statedir import StateDir
 
 STATE_DIR_VARIABLE: Final = "WORKSPACEFS_STATE_DIR"
 CACHE_SIZE_VARIABLE: Final = "WORKSPACEFS_CACHE_SIZE"
+RESTART_VARIABLE: Final = "WORKSPACEFS_RESTART"
 CACHE_MIN_BYTES: Final = 64 << 20
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -129,6 +130,11 @@ def parse_cache_size(text: str | None) -> int | None:
             kind="usage.cache_size",
         )
     return size_bytes
+
+
+def load_restarts(environ: Mapping[str, str]) -> bool:
+    """Return whether dead processes are brought back: unless WORKSPACEFS_RESTART is "off"."""
+    return environ.get(RESTART_VARIABLE, "").lower() != "off"
 
 
 def load_log_level(environ: Mapping[str, str]) -> int:

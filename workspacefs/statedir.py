@@ -85,6 +85,10 @@ class StateDir(NamedTuple):
         """Return where the process of a session says that it lives."""
         return f"{self.run_dir}/{session_id}.json"
 
+    def given_up_file(self, session_id: str) -> str:
+        """Return where it stands why nobody brings a session back when its process dies."""
+        return f"{self.run_dir}/{session_id}.given-up"
+
 
 def ensure_state_dir(state: StateDir) -> None:
     """Create the directories, and make sure that nobody else can enter them.

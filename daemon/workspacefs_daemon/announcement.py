@@ -12,7 +12,9 @@ from workspacefs.client.registry import (
     boot_id,
     find_start_ticks,
     forget_session,
+    load_sessions,
     save_session,
+    want_session,
 )
 from workspacefs.protocol.failures import INTERNAL_KIND, error_document
 from workspacefs.statedir import StateDir
@@ -54,7 +56,9 @@ class Announcement:
             boot_id=boot_id(),
             mounted_ns=time.time_ns(),
         )
+        want_session(self._state, live.session_id)
         save_session(self._state, live)
+        self._forget_dead(live)
         self._session_id = live.session_id
         self.is_made = True
         log.info(
@@ -62,6 +66,13 @@ class Announcement:
             extra={"session": live.session, "session_id": live.session_id},
         )
         self._tell({"ok": {**result, "pid": live.pid}})
+
+    def _forget_dead(self, live: LiveSession) -> None:
+        """Forget the dead sessions whose place we took."""
+        for session in load_sessions(self._state):
+            is_ours = session.session_id == live.session_id
+            if session.mountpoint == live.mountpoint and not is_ours and not session.is_alive():
+                forget_session(self._state, session.session_id)
 
     def failed(self, exc: BaseException) -> None:
         """Say why there is no mount; does nothing but log when the session was announced before."""

@@ -25,7 +25,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NoReturn
 
 import workspacefs
-from workspacefs.config import daemon_environment, load_log_level, store_environment
+from workspacefs.config import (
+    daemon_environment,
+    load_log_level,
+    load_restarts,
+    store_environment,
+)
 from workspacefs.errors import BusyError, ExitCode, UnavailableError, UsageError, WorkspaceError
 from workspacefs.logs import LOG_FILE_MODE, install_log_file, set_aside_if_long
 from workspacefs.protocol.failures import error_document, error_from_document
@@ -132,6 +137,7 @@ def _build_supervisor(state: StateDir, options: argparse.Namespace, level: int) 
         fork=lambda spec: fork_session(run_session, spec, release),
         transfers=transfers,
         is_outdated=lambda: stamp_of_sources(_PACKAGE_DIRS) != stamp,
+        restarts=load_restarts(os.environ),
     )
     return supervisor
 

@@ -55,6 +55,11 @@ class TransferLink:
                         ) from exc
             self._renew(path)
 
+    @property
+    def store_environ(self) -> Mapping[str, str]:
+        """What leads to the store, keys and tokens included."""
+        return self._store_environ
+
     def use(self, store_environ: Mapping[str, str]) -> None:
         """Reach the store with other keys from now on."""
         with self._lock:

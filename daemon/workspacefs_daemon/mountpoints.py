@@ -1,5 +1,8 @@
 """Directories to mount on: whether they are fit, and what a dead mount left there.
 
+A dead mount stays until there is something to put in its place: whoever uses it gets an error for
+each access, and no chance to write into the bare directory, where a mount would hide it.
+
 Runs in the process that is about to mount, never in the supervisor: a look at a mountpoint of a
 server that hangs does not return.
 """
@@ -9,12 +12,15 @@ from __future__ import annotations
 import logging
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from shlex import quote
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from workspacefs.client.mountinfo import find_mount, is_dead_mount, is_inside
-from workspacefs.client.registry import LiveSession, find_hidden, forget_session, load_sessions
+from workspacefs.client.registry import LiveSession, find_hidden, load_sessions
 from workspacefs.client.unmount import unmount
 from workspacefs.errors import BusyError, NotFoundError, RefusedError, UsageError
 from workspacefs.statedir import StateDir
@@ -26,7 +32,7 @@ _STACKED_MOUNTS_MAX: Final = 16
 
 
 def prepare_mountpoint(spec: SessionSpec) -> None:
-    """Make sure that `spec.mountpoint` can be mounted on; remove dead mounts from it first.
+    """Make sure that `spec.mountpoint` can be mounted on, as far as a dead mount there lets us see.
 
     Raises:
         NotFoundError: It does not exist.
@@ -37,11 +43,43 @@ def prepare_mountpoint(spec: SessionSpec) -> None:
     """
     state = StateDir(spec.state_dir)
     _refuse_mounted_session(spec, state)
-    _remove_dead_mounts(spec.mountpoint, state)
-    _check_directory(spec.mountpoint)
-    _refuse_mount(spec.mountpoint, state)
-    _check_contents(spec.mountpoint)
     _check_outside_store(spec)
+    if not is_dead_mount(spec.mountpoint):
+        _check_place(spec.mountpoint, state)
+
+
+@contextmanager
+def clear_mountpoint(spec: SessionSpec) -> Iterator[None]:
+    """Take dead mounts away from where the block mounts, and say what it hides.
+
+    Raises:
+        WorkspaceError: As prepare_mountpoint, of what lay below the dead mount.
+    """
+    mountpoint = spec.mountpoint
+    if not is_dead_mount(mountpoint):
+        _refuse_mount(mountpoint, StateDir(spec.state_dir))  # opening may have taken long
+        yield
+        return
+    for _ in range(_STACKED_MOUNTS_MAX):
+        if not is_dead_mount(mountpoint):
+            break
+        unmount(mountpoint, is_lazy=True)
+        log.info("mount.dead_removed", extra={"mountpoint": mountpoint})
+    _check_place(mountpoint, StateDir(spec.state_dir))
+    beneath = os.open(mountpoint, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield
+        if hidden := os.listdir(beneath):
+            # Written in the instant between the two mounts. It is safe there, and out of sight.
+            log.warning("mount.hides_files", extra={"mountpoint": mountpoint, "files": len(hidden)})
+    finally:
+        os.close(beneath)
+
+
+def _check_place(mountpoint: str, state: StateDir) -> None:
+    _check_directory(mountpoint)
+    _refuse_mount(mountpoint, state)
+    _check_contents(mountpoint)
 
 
 def _refuse_mounted_session(spec: SessionSpec, state: StateDir) -> None:
@@ -55,6 +93,13 @@ def _refuse_mounted_session(spec: SessionSpec, state: StateDir) -> None:
             and session.is_alive()
         ):
             told = f"is mounted already, at {session.mountpoint}; use it there, unmount it"
+            if session.mountpoint == spec.mountpoint:
+                since = datetime.fromtimestamp(session.mounted_ns / 1e9, UTC)
+                told = (
+                    f"is mounted there already, since {since:%H:%M:%S} UTC (one whose process died "
+                    f"is mounted again by itself). Go on with: cd {quote(session.mountpoint)}; "
+                    "or unmount it"
+                )
             if session.session_id in find_hidden(sessions):
                 told = (
                     f"is in use, though {session.mountpoint} does not show it any more (unmounted "
@@ -67,17 +112,6 @@ def _refuse_mounted_session(spec: SessionSpec, state: StateDir) -> None:
                 session=session.session,
                 mountpoint=session.mountpoint,
             )
-
-
-def _remove_dead_mounts(mountpoint: str, state: StateDir) -> None:
-    for _ in range(_STACKED_MOUNTS_MAX):
-        if not is_dead_mount(mountpoint):
-            break
-        unmount(mountpoint, is_lazy=True)
-        log.info("mount.dead_removed", extra={"mountpoint": mountpoint})
-    for session in load_sessions(state):
-        if session.mountpoint == mountpoint and not session.is_alive():
-            forget_session(state, session.session_id)
 
 
 def _check_directory(mountpoint: str) -> None:

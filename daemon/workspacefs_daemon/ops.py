@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import trio
@@ -23,6 +23,7 @@ from workspacefs.workspace.status import (
     iter_path_changes,
 )
 from workspacefs_daemon.control.server import SendProgress
+from workspacefs_daemon.giving_up import giving_up
 from workspacefs_daemon.going_back import GoingBack, TellKernel
 from workspacefs_daemon.mounted import Mounted
 from workspacefs_daemon.publishing import Publishing, flush_maps, text_in
@@ -44,9 +45,25 @@ class Ops:
     """Operations on one mount; see docs/protocol.md for their arguments and answers."""
 
     def __init__(
-        self, mounted: Mounted, *, counts: Mapping[str, int], pid: int, tell_kernel: TellKernel
+        self,
+        mounted: Mounted,
+        *,
+        counts: Mapping[str, int],
+        pid: int,
+        tell_kernel: TellKernel,
+        on_other_keys: Callable[[], None],
     ) -> None:
+        """Work on `mounted`.
+
+        Args:
+            mounted: The mount.
+            counts: Requests of the kernel so far, by kind.
+            pid: Of this process.
+            tell_kernel: Has the kernel forget what it was told.
+            on_other_keys: Called when other keys lead to its store.
+        """
         self._mounted = mounted
+        self._on_other_keys = on_other_keys
         self._publishing = Publishing(mounted)
         self._going_back = GoingBack(mounted, tell_kernel)
         self._counts = counts
@@ -159,7 +176,10 @@ class Ops:
             type(one) is str for pair in environ.items() for one in pair
         ):
             raise UsageError("environ must be texts by name", kind="args.invalid")
-        await self._mounted.blocking.job(lambda: far.renew(environ))
+        try:
+            await self._mounted.blocking.job(lambda: far.renew(environ))
+        finally:
+            self._on_other_keys()  # the old ones are no more used, whatever the store answers
         return {}
 
     async def _status(self, under: str) -> dict[str, object]:
@@ -198,7 +218,7 @@ class Ops:
     async def _umount(self, *, is_lazy: bool) -> dict[str, object]:
         mounted = self._mounted
         changes = mounted.chain.has_changes()
-        with trio.CancelScope(shield=True):
+        with trio.CancelScope(shield=True), giving_up(mounted, "it was being unmounted"):
             await mounted.blocking.job(lambda: unmount(mounted.spec.mountpoint, is_lazy=is_lazy))
         return {"changes": changes}
 

@@ -29,6 +29,7 @@ from workspacefs.objects.commits import ChangeCounts, Provenance
 from workspacefs.workspace.commit import Committed, commit_pending, land_commit
 from workspacefs.workspace.local import LocalCheckpoint
 from workspacefs_daemon.control.server import SendProgress
+from workspacefs_daemon.giving_up import giving_up
 from workspacefs_daemon.identity import owner_name
 from workspacefs_daemon.mounted import Mounted
 from workspacefs_daemon.spec import mount_options
@@ -224,7 +225,7 @@ class Publishing:
                 ):
                     await mounted.save(provenance, note)
                 nursery.cancel_scope.cancel()
-            with trio.CancelScope(shield=True):
+            with trio.CancelScope(shield=True), giving_up(mounted, "it was being paused"):
                 await flush_maps(mounted)
                 await mounted.blocking.job(lambda: unmount(mounted.spec.mountpoint))
                 # Nobody can write any more. Until all is stored it is kept here too.

@@ -18,6 +18,7 @@ from workspacefs.allocator import bound_memory
 from workspacefs.client.unmount import unmount
 from workspacefs.errors import BusyError, NotFoundError, UnavailableError, WorkspaceError
 from workspacefs.statedir import StateDir
+from workspacefs_daemon.adoption import Adoption
 from workspacefs_daemon.background.reading_ahead import keep_file_ids, read_ahead
 from workspacefs_daemon.background.saving import autosave
 from workspacefs_daemon.background.tidying import tidy_layers
@@ -26,8 +27,10 @@ from workspacefs_daemon.bindings.fuse.mount import mount, raise_read_ahead, serv
 from workspacefs_daemon.bindings.fuse.notices import tell_kernel
 from workspacefs_daemon.bindings.fuse.operations import Operations
 from workspacefs_daemon.control.server import serve_control
+from workspacefs_daemon.giving_up import give_up
 from workspacefs_daemon.metrics import listen_metrics, serve_metrics
 from workspacefs_daemon.mounted import Mounted
+from workspacefs_daemon.mountpoints import clear_mountpoint
 from workspacefs_daemon.opening import open_mounted
 from workspacefs_daemon.ops import Ops, describe_session
 from workspacefs_daemon.publishing import flush_maps, own_provenance
@@ -71,26 +74,38 @@ def run_session(
     gc.set_threshold(*_GC_THRESHOLDS)
     bound_memory()
     mounted = open_mounted(spec, environ)
-    trio.run(_serve, mounted, ready)
+    trio.run(_serve, mounted, ready, environ)
 
 
-async def _serve(mounted: Mounted, ready: Callable[[Mapping[str, object]], None]) -> None:
+async def _serve(
+    mounted: Mounted,
+    ready: Callable[[Mapping[str, object]], None],
+    environ: Mapping[str, str],
+) -> None:
     spec = mounted.spec
     socket_path = StateDir(spec.state_dir).session_socket(mounted.session_id)
     description = describe_session(mounted, socket_path)
     operations = Operations(mounted.fs, mounted.blocking, describe=lambda: description)
-    ops = Ops(mounted, counts=operations.counts, pid=os.getpid(), tell_kernel=tell_kernel)
+    adoption = Adoption(mounted, environ)
+    ops = Ops(
+        mounted,
+        counts=operations.counts,
+        pid=os.getpid(),
+        tell_kernel=tell_kernel,
+        on_other_keys=adoption.renew,
+    )
     metrics = None if spec.metrics is None else listen_metrics(spec.metrics)
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(serve_control, socket_path, ops)
-            mount(operations, spec, mounted.name)
+            with clear_mountpoint(spec):
+                mount(operations, spec, mounted.name)
             try:
                 nursery.start_soon(mounted.durability.run)
                 if not mounted.is_read_only:
                     nursery.start_soon(beside, partial(tidy_layers, mounted))
                 nursery.start_soon(_unmount_on_signal, spec.mountpoint, mounted)
-                nursery.start_soon(_announce, mounted, socket_path, ready)
+                nursery.start_soon(_announce, mounted, socket_path, ready, adoption)
                 if metrics is not None:
                     nursery.start_soon(beside, partial(serve_metrics, metrics, ops.stats))
                 if mounted.far is not None:
@@ -127,9 +142,12 @@ async def beside(task: Callable[[], Awaitable[None]]) -> None:
 
 
 async def _announce(
-    mounted: Mounted, socket_path: str, ready: Callable[[Mapping[str, object]], None]
+    mounted: Mounted,
+    socket_path: str,
+    ready: Callable[[Mapping[str, object]], None],
+    adoption: Adoption,
 ) -> None:
-    """Say that the mount answers, once it does."""
+    """Say that the mount answers, once it does; then see to it that it is brought back."""
     spec = mounted.spec
     try:
         await mounted.blocking.job(lambda: raise_read_ahead(spec.mountpoint))
@@ -151,11 +169,14 @@ async def _announce(
             "has_changes": mounted.chain.has_changes(),
         }
     )
+    if spec.restarts:
+        await beside(adoption.run)
 
 
 async def _unmount_on_signal(mountpoint: str, mounted: Mounted) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for _ in signals:
+            give_up(mounted, "its process was told to end")
             try:
                 await mounted.blocking.job(lambda: unmount(mountpoint))
             except BusyError:

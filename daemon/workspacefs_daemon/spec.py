@@ -39,6 +39,8 @@ class SessionSpec:
     """What leads to a far store, keys and tokens included: never logged, in no command line."""
     transfer_socket: str | None = None
     """Where the transfer process of a far store listens; set by the supervisor."""
+    restarts: bool = False
+    """Whether the session is brought back when its process dies; set by the supervisor."""
     prefetch: str = "adaptive"
     """How much of a far store is fetched before it is asked for: see PREFETCH_MODES."""
     store_timeout_s: float = 60.0
@@ -76,6 +78,7 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "foreground": (bool,),
     "store_environ": (dict,),
     "transfer_socket": (str, type(None)),
+    "restarts": (bool,),
     "prefetch": (str,),
     "store_timeout_s": (float, int),
     "early_upload": (bool,),
@@ -92,6 +95,16 @@ _OF_THE_MOUNT: Final = ("prefetch", "store_timeout_s", "early_upload", "autosave
 def mount_options(spec: SessionSpec) -> dict[str, object]:
     """Return what a fork's mount should have as this one has it, as what JSON can say."""
     return {name: getattr(spec, name) for name in _OF_THE_MOUNT}
+
+
+def spec_of_mounted(spec: SessionSpec, *, session: str, base_hex: str | None) -> SessionSpec:
+    """Return how to mount again what was mounted: the same session, the same commit of a view.
+
+    Never by stealing: whoever took the session over since shall keep it.
+    """
+    if spec.read_only:
+        return dataclasses.replace(spec, at_rev=base_hex, steals=False)
+    return dataclasses.replace(spec, session_name=session, steals=False)
 
 
 def spec_document(spec: SessionSpec) -> dict[str, object]:

@@ -1,16 +1,16 @@
 """The supervisor: a warm process that forks one session process for each mount.
 
 Single-threaded and without an event loop, because it forks: it waits with a selector and never for
-anything else. Sessions do not need it once they are mounted; it may be killed at any moment.
-This module must not know what a session does.
+anything else. Sessions do not need it once they are mounted, but to be brought back when they die;
+it may be killed at any moment. This module must not know what a session does.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -20,13 +20,16 @@ from typing import Final
 
 from workspacefs import __version__
 from workspacefs.client.registry import living_sessions
-from workspacefs.errors import UnavailableError, UsageError, WorkspaceError
+from workspacefs.config import RESTART_VARIABLE
+from workspacefs.errors import RefusedError, UnavailableError, UsageError, WorkspaceError
 from workspacefs.protocol.failures import error_document, error_from_document
 from workspacefs.protocol.lines import LineBuffer
 from workspacefs.protocol.messages import Request, decode_request, encode_line, find_request_id
 from workspacefs.protocol.parts import iter_answer
-from workspacefs.protocol.sockets import peer_refusal
+from workspacefs.protocol.sockets import peer_pid, peer_refusal
 from workspacefs.statedir import StateDir
+from workspacefs_daemon.births import Answer, Birth
+from workspacefs_daemon.charges import Charges
 from workspacefs_daemon.spec import SessionSpec, spec_from_document
 from workspacefs_daemon.transfers import Transfers
 from workspacefs_daemon.zygote import StartedSession
@@ -40,7 +43,6 @@ LOOK_AROUND_S: Final = 15.0
 SEND_TIMEOUT_S: Final = 2.0
 """Longest time that an asker may take to read an answer; nobody else is served meanwhile."""
 _RECEIVE_BYTES: Final = 64 * 1024
-_READY_MAX_BYTES: Final = 1024 * 1024
 _ASKERS_MAX: Final = 256
 
 Fork = Callable[[SessionSpec], StartedSession]
@@ -52,21 +54,12 @@ class _Asker:
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self.lines = LineBuffer()
-
-
-class _Birth:
-    """A session process that has not said yet whether it mounted, and who waits for that."""
-
-    def __init__(self, asker: _Asker, request_id: int, started: StartedSession) -> None:
-        self.asker = asker
-        self.request_id = request_id
-        self.started = started
-        self.said = bytearray()
-        self.began = time.monotonic()
+        self.is_session = False
+        """Whether it is a session that we answer for: it stays, to hear when we end."""
 
 
 class Supervisor:
-    """Answers mount, sessions, ping and stop on one listener."""
+    """Answers mount, sessions, ping, adopt, release and stop on one listener."""
 
     def __init__(
         self,
@@ -77,8 +70,10 @@ class Supervisor:
         fork: Fork,
         transfers: Transfers,
         is_outdated: Callable[[], bool],
+        restarts: bool = True,
         idle_exit_s: float = IDLE_EXIT_S,
     ) -> None:
+        """Listen on `listener`; `restarts`: whether sessions that die are brought back."""
         self._state = state
         self._listener = listener
         self._lock_fd = lock_fd
@@ -88,9 +83,15 @@ class Supervisor:
         self._idle_exit_s = idle_exit_s
         self._selector = selectors.DefaultSelector()
         self._askers: set[_Asker] = set()
-        self._births: set[_Birth] = set()
+        self._births: dict[Birth, tuple[_Asker, int]] = {}
+        """Who asked for each mount, under which request id."""
+        self._restarts = restarts
+        self._charges = Charges(
+            state, fork=self._begin, watch=self._watch, unwatch=self._selector.unregister
+        )
         self._wakeup, self._wakeup_writer = socket.socketpair()
         self._is_stopping = False
+        self._file_limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._busy_at = time.monotonic()
 
     def serve(self) -> None:
@@ -102,16 +103,19 @@ class Supervisor:
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        # Each session has a connection.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (self._file_limits[1],) * 2)
         self._watch(self._listener, self._accept)
         self._watch(self._wakeup, self._drain_wakeups)
         log.info("supervisor.started", extra={"version": __version__})
         while not self._is_stopping:
-            ready = self._selector.select(LOOK_AROUND_S)
+            ready = self._selector.select(self._charges.wait_s(LOOK_AROUND_S))
             for key, _ in ready:
                 # One asker's end may have unregistered another's file that was ready as well.
                 if self._selector.get_map().get(key.fileobj) is key:
                     key.data()
             self._reap()
+            self._charges.run_due()
             if not ready:
                 self._look_around()
         self._stop_listening()
@@ -119,6 +123,7 @@ class Supervisor:
 
     def release(self) -> None:
         """Close, in a forked process, all that belongs to the supervisor alone."""
+        resource.setrlimit(resource.RLIMIT_NOFILE, self._file_limits)
         self._selector.close()
         self._listener.close()
         os.close(self._lock_fd)
@@ -127,7 +132,8 @@ class Supervisor:
         for asker in self._askers:
             asker.connection.close()
         for birth in self._births:
-            os.close(birth.started.ready_fd)
+            birth.close()
+        self._charges.close_files()
 
     def _watch(self, file: socket.socket | int, react: Callable[[], None]) -> None:
         self._selector.register(file, selectors.EVENT_READ, react)
@@ -149,7 +155,8 @@ class Supervisor:
             log.warning("supervisor.not_accepted", extra={"errno": exc.errno})
             return
         refusal = peer_refusal(connection)
-        if refusal is not None or len(self._askers) >= _ASKERS_MAX:
+        crowd = sum(not asker.is_session for asker in self._askers)
+        if refusal is not None or crowd >= _ASKERS_MAX:
             log.warning("control.refused", extra={"kind": refusal.kind if refusal else "crowded"})
             connection.close()
             return
@@ -202,6 +209,11 @@ class Supervisor:
             case "mount":
                 self._mount(asker, request)
                 return None
+            case "adopt":
+                return self._adopt(asker, request.args)
+            case "release":
+                self._release(asker, request)
+                return None
             case "transfer":
                 return {"socket": self._transfers.ensure_for(request.args)}
             case "stop":
@@ -226,6 +238,16 @@ class Supervisor:
         if not isinstance(document, dict):
             raise UsageError("a mount needs an object spec", kind="mount.malformed")
         spec = spec_from_document(document)
+        if self._charges.join(spec, lambda answer: self._tell(asker, request.id, answer)):
+            return
+        self._charges.make_way(spec)
+        birth = Birth(spec, self._begin(spec))
+        self._births[birth] = (asker, request.id)
+        self._watch(birth.ready_fd, lambda: self._hear_birth(birth))
+
+    def _begin(self, spec: SessionSpec) -> StartedSession:
+        """Fork a process that mounts."""
+        spec = dataclasses.replace(spec, restarts=self._restarts)
         if spec.is_far:
             # First: while it gets ready, the session does what it can without it.
             socket_path = self._transfers.ensure(
@@ -235,9 +257,30 @@ class Supervisor:
                 cache_limit_bytes=spec.cache_limit_bytes,
             )
             spec = dataclasses.replace(spec, transfer_socket=socket_path)
-        birth = _Birth(asker, request.id, self._fork(spec))
-        self._births.add(birth)
-        self._watch(birth.started.ready_fd, lambda: self._hear_birth(birth))
+        return self._fork(spec)
+
+    def _adopt(self, asker: _Asker, args: Mapping[str, object]) -> Mapping[str, object]:
+        self._refuse_other_namespace(args.get("mount_namespace"))
+        document, session_id = args.get("spec"), args.get("session_id")
+        if not isinstance(document, dict) or not isinstance(session_id, str):
+            raise UsageError(
+                "adopt needs an object spec and a text session_id", kind="args.invalid"
+            )
+        if not self._restarts:
+            raise RefusedError(
+                f"this supervisor brings no session back: {RESTART_VARIABLE} was off when it "
+                "started",
+                kind="restart.off",
+            )
+        self._charges.adopt(spec_from_document(document), session_id, peer_pid(asker.connection))
+        asker.is_session = True
+        return {"pid": os.getpid()}
+
+    def _release(self, asker: _Asker, request: Request) -> None:
+        mountpoint = request.args.get("mountpoint")
+        if not isinstance(mountpoint, str):
+            raise UsageError("release needs a text mountpoint", kind="args.invalid")
+        self._charges.release(mountpoint, lambda answer: self._tell(asker, request.id, answer))
 
     def _refuse_other_namespace(self, asked: object) -> None:
         ours = os.stat("/proc/self/ns/mnt").st_ino
@@ -249,29 +292,31 @@ class Supervisor:
                 kind="supervisor.namespace",
             )
 
-    def _hear_birth(self, birth: _Birth) -> None:
-        data = os.read(birth.started.ready_fd, _RECEIVE_BYTES)
-        birth.said += data
-        if data and not birth.said.endswith(b"\n") and len(birth.said) < _READY_MAX_BYTES:
+    def _hear_birth(self, birth: Birth) -> None:
+        if not birth.hear():
             return
-        self._selector.unregister(birth.started.ready_fd)
-        os.close(birth.started.ready_fd)
-        self._births.discard(birth)
-        answer = _told(bytes(birth.said), self._state)
+        self._selector.unregister(birth.ready_fd)
+        birth.close()
+        asker, request_id = self._births.pop(birth)
+        answer = birth.answer(self._state)
+        if self._restarts and not isinstance(answer, WorkspaceError):
+            self._charges.take(birth.spec, answer, birth.pid)
         log.info(
             "supervisor.mounted",
             extra={
-                "session_pid": birth.started.pid,
+                "session_pid": birth.pid,
                 "kind": answer.kind if isinstance(answer, WorkspaceError) else "ok",
-                "duration_ms": round((time.monotonic() - birth.began) * 1000, 3),
+                "duration_ms": birth.duration_ms,
             },
         )
-        if birth.asker in self._askers:
-            self._answer(birth.asker, birth.request_id, answer)
+        self._tell(asker, request_id, answer)
 
-    def _answer(
-        self, asker: _Asker, request_id: int, answer: Mapping[str, object] | WorkspaceError
-    ) -> None:
+    def _tell(self, asker: _Asker, request_id: int, answer: Answer) -> None:
+        """Answer later than at once: whoever asked may have gone."""
+        if asker in self._askers:
+            self._answer(asker, request_id, answer)
+
+    def _answer(self, asker: _Asker, request_id: int, answer: Answer) -> None:
         try:
             for message in iter_answer(request_id, answer):
                 asker.connection.sendall(encode_line(message))
@@ -284,10 +329,10 @@ class Supervisor:
         self._askers.discard(asker)
         self._selector.unregister(asker.connection)
         asker.connection.close()
-        for birth in self._births:
-            if birth.asker is asker:
+        for birth, (waiting, _) in self._births.items():
+            if waiting is asker:
                 # Whoever gives up waiting for a mount does not want it to appear later.
-                os.kill(birth.started.pid, signal.SIGTERM)
+                os.kill(birth.pid, signal.SIGTERM)
 
     def _reap(self) -> None:
         while True:
@@ -298,18 +343,23 @@ class Supervisor:
             if pid == 0:
                 return
             code = os.waitstatus_to_exitcode(status)
+            for birth in [one for one in self._births if one.pid == pid]:
+                # What it said before is heard first. It was the only writer: this does not block.
+                while birth in self._births:
+                    self._hear_birth(birth)
             is_transfer = self._transfers.reaped(pid)
             log.log(
                 logging.INFO if code == 0 else logging.WARNING,
                 "transfer.process_ended" if is_transfer else "session.process_ended",
                 extra={"ended_pid": pid, "exit_status": code},
             )
+            self._charges.ended(pid, code)
 
     def _look_around(self) -> None:
         if not self._is_listening_at_its_place():
             log.warning("supervisor.socket_gone")
             self._is_stopping = True
-        elif living_sessions(self._state) or self._births or self._askers:
+        elif living_sessions(self._state) or self._births or self._askers or self._charges.is_busy:
             self._busy_at = time.monotonic()
         elif time.monotonic() - self._busy_at > self._idle_exit_s:
             self._is_stopping = True
@@ -326,6 +376,7 @@ class Supervisor:
         if self._listener.fileno() < 0:
             return
         self._is_stopping = True
+        # Before any connection ends: by this file sessions tell a stop from a death.
         try:
             os.unlink(self._state.supervisor_socket)
         except FileNotFoundError:
@@ -333,17 +384,4 @@ class Supervisor:
         self._selector.unregister(self._listener)
         self._listener.close()
         os.close(self._lock_fd)
-
-
-def _told(line: bytes, state: StateDir) -> Mapping[str, object] | WorkspaceError:
-    document = json.loads(line) if line.endswith(b"\n") else {}
-    match document:
-        case {"ok": dict(ok)}:
-            return ok
-        case {"error": dict(error)}:
-            return error_from_document(error)
-        case _:
-            return UnavailableError(
-                f"the session's process died before it was mounted; see {state.log_dir}",
-                kind="session.died",
-            )
+        self._charges.stop()

@@ -41,8 +41,7 @@ class FarMachine(Machine):
     def environ(self) -> dict[str, str]:
         """Return an environment that leads to the server, and to nothing else."""
         own = {name: text for name, text in os.environ.items() if not name.startswith("AWS_")}
-        place = {"WORKSPACEFS_STATE_DIR": str(self.state_dir)}
-        return {**own, **self._environ, **place, **self.extra}
+        return {**own, **self._environ, **self.own_environ(), **self.extra}
 
     def start(
         self, *words: str | Path, text: bytes | None = None

@@ -1,4 +1,4 @@
-"""Waiting for a session's process to end once its mount is gone."""
+"""Seeing to it that a session has ended: that its process is gone, and nobody brings it back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Final
 from workspacefs.client.locate import SessionAddress
 from workspacefs.client.mountinfo import find_mount
 from workspacefs.client.registry import LiveSession, load_sessions
-from workspacefs.errors import UnavailableError
+from workspacefs.client.supervisor import find_supervisor
+from workspacefs.errors import UnavailableError, UsageError
 from workspacefs.statedir import StateDir
 
 _WAIT_S: Final = 60.0
@@ -24,6 +25,26 @@ def find_registered(mountpoint: str, state: StateDir) -> LiveSession | None:
         if session.mountpoint == mountpoint:
             found = session
     return found
+
+
+def release_mountpoint(mountpoint: str, state: StateDir) -> None:
+    """Have the supervisor, if one runs, bring back no dead session at `mountpoint`.
+
+    What it has begun of that is over on return. A session that lives goes on.
+
+    Raises:
+        UnavailableError: The supervisor is there and does not answer.
+    """
+    supervisor = find_supervisor(state)
+    if supervisor is None:
+        return
+    with supervisor:
+        try:
+            supervisor.call("release", {"mountpoint": mountpoint}, timeout_s=_WAIT_S)
+        except UsageError as exc:
+            # One of an older release, which brings nothing back.
+            if exc.kind != "op.unknown":
+                raise
 
 
 def wait_until_gone(

@@ -1,8 +1,9 @@
 """Which sessions are mounted from here, and by which processes: one small file each.
 
 A session process writes its file when it is mounted and removes it when it ends; a killed one
-leaves it behind, which is how a dead mount is known by name. The supervisor owns none of this, so
-it may die and come back. Files are replaced whole; they are worthless after a reboot.
+leaves it behind, which is how a dead mount is known by name. Beside it may lie a note that says why
+nobody brings the session back. The supervisor owns none of this, so it may die and come back.
+Files are replaced whole; they are worthless after a reboot.
 """
 
 from __future__ import annotations
@@ -72,11 +73,49 @@ def save_session(state: StateDir, session: LiveSession) -> None:
 
 def forget_session(state: StateDir, session_id: str) -> None:
     """Remove what a session left in the run directory. Idempotent."""
-    for path in (state.session_socket(session_id), state.registry_file(session_id)):
+    # The note goes last: until nothing names the session, it must not look like one that died.
+    for path in (
+        state.session_socket(session_id),
+        state.registry_file(session_id),
+        state.given_up_file(session_id),
+    ):
         try:
             os.unlink(path)
         except FileNotFoundError:
             pass
+
+
+def give_up_session(state: StateDir, session_id: str, why: str) -> None:
+    """Note that nobody shall bring a session back when its process dies; `why` is for people."""
+    path = state.given_up_file(session_id)
+    temporary = f"{path}.{os.getpid()}.tmp"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(why)
+    os.replace(temporary, path)
+
+
+def want_session(state: StateDir, session_id: str) -> None:
+    """Take such a note back. Idempotent."""
+    try:
+        os.unlink(state.given_up_file(session_id))
+    except FileNotFoundError:
+        pass
+
+
+def find_given_up(state: StateDir, session_id: str) -> str | None:
+    """Return why nobody brings a session back, or None: it is brought back if it dies."""
+    path = state.given_up_file(session_id)
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read(_FILE_MAX_BYTES)
+    except FileNotFoundError:
+        return None
+
+
+def find_session(state: StateDir, session_id: str) -> LiveSession | None:
+    """Return what is registered under an id, alive or not, or None."""
+    return _load_session(state.registry_file(session_id))
 
 
 def load_sessions(state: StateDir) -> list[LiveSession]:

@@ -83,6 +83,13 @@ def peer_refusal(connection: PeerSocket) -> RefusedError | None:
     )
 
 
+def peer_pid(connection: PeerSocket) -> int:
+    """Return the process that connected, as it is numbered here; 0: it cannot be seen from here."""
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    pid: int = _UCRED.unpack(found)[0]
+    return pid
+
+
 def _with_short_name(path: str, use: Callable[[str | bytes], object]) -> None:
     raw = os.fsencode(path)
     if len(raw) <= _SUN_PATH_MAX_BYTES:

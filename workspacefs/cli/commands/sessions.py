@@ -8,7 +8,12 @@ from collections.abc import Mapping
 
 from workspacefs.cli.context import Context, session_text, short_id
 from workspacefs.cli.parser import add_store_flags
-from workspacefs.client.registry import LiveSession, find_hidden, load_sessions
+from workspacefs.client.registry import (
+    LiveSession,
+    find_given_up,
+    find_hidden,
+    load_sessions,
+)
 from workspacefs.errors import UsageError
 
 EXAMPLE = """\
@@ -51,8 +56,18 @@ def _list_local(mounted: list[LiveSession], context: Context) -> Mapping[str, ob
     for session in mounted:
         is_alive = session.is_alive()
         is_hidden = session.session_id in hidden
-        rows.append({**session._asdict(), "is_alive": is_alive, "is_hidden": is_hidden})
+        why = None if is_alive else find_given_up(context.state, session.session_id)
+        rows.append(
+            {
+                **session._asdict(),
+                "is_alive": is_alive,
+                "is_hidden": is_hidden,
+                "given_up": why,
+            }
+        )
         told = f"process {session.pid}" if is_alive else "DEAD: mount or umount it again"
+        if why is not None:
+            told = f"DEAD: {why}; mount or umount it again"
         if is_hidden:
             told += ", out of sight: ends when no program uses it"
         mode = ", read-only" if session.is_read_only else ""

@@ -7,14 +7,15 @@ import os
 import signal
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from shlex import quote
 from typing import Final
 
 from workspacefs.cli.context import Context, Output
-from workspacefs.client.ending import find_registered, wait_until_gone
+from workspacefs.client.ending import find_registered, release_mountpoint, wait_until_gone
 from workspacefs.client.locate import SessionAddress, find_session_of
 from workspacefs.client.mountinfo import find_mount, is_dead_mount
-from workspacefs.client.registry import LiveSession, forget_session
+from workspacefs.client.registry import LiveSession, forget_session, give_up_session
 from workspacefs.client.unmount import unmount
 from workspacefs.errors import NotFoundError, UnavailableError, UsageError
 from workspacefs.statedir import StateDir
@@ -50,6 +51,10 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     # We may have been started inside the mount, and must not be what keeps it busy.
     os.chdir("/")
     registered = find_registered(mountpoint, context.state)
+    if registered is not None and not registered.is_alive():
+        # It may be on its way back.
+        release_mountpoint(mountpoint, context.state)
+        registered = find_registered(mountpoint, context.state)
     if registered is not None and not registered.is_alive():
         return _remove_dead(registered, context)
     if options.force and registered is not None:
@@ -134,6 +139,8 @@ def _remove_dead(session: LiveSession, context: Context) -> Mapping[str, object]
 
 
 def _kill(session: LiveSession, context: Context) -> Mapping[str, object]:
+    with suppress(OSError):  # only needed if the process is killed before it has seen to it
+        give_up_session(context.state, session.session_id, "it was unmounted by force")
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.kill(session.pid, number)
@@ -144,6 +151,7 @@ def _kill(session: LiveSession, context: Context) -> Mapping[str, object]:
             time.sleep(_POLL_S)
         if not session.is_alive():
             break
+    release_mountpoint(session.mountpoint, context.state)
     return _remove_dead(session, context)
 
 
