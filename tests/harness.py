@@ -47,10 +47,18 @@ class Machine:
         self, *words: str | Path, text: bytes | None = None
     ) -> subprocess.CompletedProcess[bytes]:
         """Run `workspacefs WORDS`, whatever comes of it."""
-        command = [sys.executable, "-m", "workspacefs.cli", *map(str, words)]
         return subprocess.run(
-            command, input=text, capture_output=True, env=self.environ(), timeout=240, check=False
+            self.command(*words),
+            input=text,
+            capture_output=True,
+            env=self.environ(),
+            timeout=240,
+            check=False,
         )
+
+    def command(self, *words: str | Path) -> list[str]:
+        """Return what runs `workspacefs WORDS` on this machine."""
+        return [sys.executable, "-m", "workspacefs.cli", *map(str, words)]
 
     def json(self, *words: str | Path, code: int = 0) -> dict[str, object]:
         """Run a command with --json; return its document."""
