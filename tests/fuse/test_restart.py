@@ -216,10 +216,8 @@ def test_mount_by_hand_of_what_is_coming_back(machine: Machine) -> None:
     with recovery_held_up(machine):
         mount.kill()
         until(lambda: events(machine, "session.restarting"), machine)
-        words = ["mount", str(machine.store), str(mount.path), "--session", "s"]
-        asked = subprocess.Popen(
-            [sys.executable, "-m", "workspacefs.cli", *words], env=machine.environ()
-        )
+        words = ("mount", machine.store, mount.path, "--session", "s")
+        asked = subprocess.Popen(machine.command(*words), env=machine.environ())
         until(lambda: is_connected(asked.pid), machine)
 
     assert asked.wait(PATIENCE_S) == 0
@@ -275,6 +273,35 @@ def test_umount_wins_over_a_restart(machine: Machine) -> None:
     assert not os.path.ismount(mount.path)
     assert list(mount.path.iterdir()) == []
     assert tree_of(mount.again().path) == before
+
+
+def test_umount_wins_over_a_death(machine: Machine) -> None:
+    """The session is killed while it is being asked."""
+    mount = machine.mount()
+    before = work(mount)
+    os.kill(mount.pid, signal.SIGSTOP)
+    try:
+        asked = subprocess.Popen(
+            machine.command("umount", mount.path), env=machine.environ(), stderr=subprocess.PIPE
+        )
+        until(lambda: is_connected(asked.pid) or is_held_up(asked.pid), machine)
+    finally:
+        mount.kill()
+
+    _, said = asked.communicate(timeout=PATIENCE_S)
+    assert asked.returncode == 0, said
+    assert registered(machine) == []
+    assert not os.path.ismount(mount.path)
+    assert list(mount.path.iterdir()) == []
+    assert tree_of(mount.again().path) == before
+
+
+def is_held_up(pid: int) -> bool:
+    """Tell whether a process waits for the answer of a file system."""
+    try:
+        return Path(f"/proc/{pid}/wchan").read_text() == "request_wait_answer"
+    except OSError:
+        return False
 
 
 @pytest.mark.parametrize("way", ["umount", "pause", "SIGTERM", "umount -l", "umount --force"])

@@ -50,11 +50,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     mountpoint = os.path.realpath(options.mountpoint)
     # We may have been started inside the mount, and must not be what keeps it busy.
     os.chdir("/")
-    registered = find_registered(mountpoint, context.state)
-    if registered is not None and not registered.is_alive():
-        # It may be on its way back.
-        release_mountpoint(mountpoint, context.state)
-        registered = find_registered(mountpoint, context.state)
+    registered = _find_settled(mountpoint, context.state)
     if registered is not None and not registered.is_alive():
         return _remove_dead(registered, context)
     if options.force and registered is not None:
@@ -63,6 +59,11 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     if address is None:
         return _unmount_stranger(mountpoint, options, context.out)
     answer = _ask(address, is_lazy=options.lazy)
+    if answer is None and registered is not None:
+        left = _find_left(registered, context.state)
+        if left is not None:
+            return _remove_dead(left, context)
+    answer = answer or {}
     wait_until_gone(address, registered, is_lazy=options.lazy)
     changes = answer.get("changes")
     if options.lazy and registered is not None and _goes_on(registered):
@@ -98,15 +99,36 @@ def _address(
     return address
 
 
-def _ask(address: SessionAddress, *, is_lazy: bool) -> Mapping[str, object]:
-    with address.connect() as connection:
-        try:
+def _find_settled(mountpoint: str, state: StateDir) -> LiveSession | None:
+    """Return the session that is registered at a mountpoint; if it is dead, it stays so."""
+    registered = find_registered(mountpoint, state)
+    if registered is not None and not registered.is_alive():
+        release_mountpoint(mountpoint, state)  # it may be on its way back
+        registered = find_registered(mountpoint, state)
+    return registered
+
+
+def _ask(address: SessionAddress, *, is_lazy: bool) -> Mapping[str, object] | None:
+    """Ask a session to unmount. None: its process ended before it answered."""
+    try:
+        with address.connect() as connection:
             return connection.call("umount", {"lazy": is_lazy})
-        except UnavailableError as exc:
-            # The process may end faster than its answer travels; whether it worked is seen next.
-            if exc.kind != "daemon.gone":
-                raise
-            return {}
+    except UnavailableError as exc:
+        # The process may end faster than its answer travels; whether it worked is seen next.
+        if exc.kind not in ("daemon.gone", "daemon.absent"):
+            raise
+        return None
+
+
+def _find_left(session: LiveSession, state: StateDir) -> LiveSession | None:
+    """Return what is registered of a session whose process has gone away without an answer, if it
+    was killed; it stays dead.
+    """
+    deadline = time.monotonic() + _KILL_WAIT_S
+    while session.is_alive() and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    left = _find_settled(session.mountpoint, state)
+    return left if left is not None and not left.is_alive() else None
 
 
 def _goes_on(session: LiveSession) -> bool:
