@@ -56,6 +56,7 @@ class _Restart:
     def __init__(self, charge: _Charge, birth: Birth) -> None:
         self.charge = charge
         self.birth = birth
+        self.answer: Answer | None = None
         self.askers: list[Tell] = []
         self.releasers: list[Tell] = []
         """They want it gone, and hear when its process has ended."""
@@ -161,12 +162,13 @@ class Charges:
         """Take note that a child of ours has ended."""
         restart = self._restarts.get(pid)
         if restart is not None:
-            if not restart.birth.is_heard:
-                # What it said before is heard first. It was the only writer: this does not block.
-                while not restart.birth.hear():
-                    pass
-                self._settle(restart, is_on_purpose=exit_status in _ON_PURPOSE)
+            # What it said before is heard first. It was the only writer: this does not block.
+            while restart.answer is None:
+                self._hear(restart)
             self._restarts.pop(pid, None)
+            error = restart.answer if isinstance(restart.answer, WorkspaceError) else None
+            if error is not None and exit_status not in _ON_PURPOSE and not restart.releasers:
+                self._not_mounted(restart.charge, error)
             for tell in restart.releasers:
                 tell(_told_of(restart.charge))
         for charge in list(self._living.values()):
@@ -199,7 +201,7 @@ class Charges:
                 and spec.read_only == again.read_only
                 and _is_same_store(again, spec)
             )
-            if is_same and not restart.birth.is_heard and not restart.releasers:
+            if is_same and restart.answer is None and not restart.releasers:
                 restart.askers.append(tell)
                 return True
         return False
@@ -222,18 +224,18 @@ class Charges:
         `tell` hears which one that was, once its process has ended. Nothing is done to a session
         that lives.
         """
-        for restart in self._restarts.values():
-            if restart.charge.spec.mountpoint == mountpoint:
-                # It is not reaped yet, so the number is still its own.
-                os.kill(restart.birth.pid, signal.SIGKILL)
-                restart.releasers.append(tell)
-                return
         found = [one for _, one in self._waiting if one.spec.mountpoint == mountpoint]
         self._waiting = [one for one in self._waiting if one[1] not in found]
         for charge in list(self._living.values()):
             if charge.spec.mountpoint == mountpoint and not self._is_alive(charge):
                 self._forget(charge)  # we have not seen yet that it ended
                 found.append(charge)
+        for restart in self._restarts.values():
+            if restart.charge.spec.mountpoint == mountpoint:
+                # It is not reaped yet, so the number is still its own.
+                os.kill(restart.birth.pid, signal.SIGKILL)
+                restart.releasers.append(tell)
+                return
         tell(_told_of(found[0] if found else None))
 
     def stop(self) -> None:
@@ -306,20 +308,14 @@ class Charges:
         self._watch(birth.ready_fd, lambda: self._hear(restart))
 
     def _hear(self, restart: _Restart) -> None:
-        if restart.birth.hear():
-            self._settle(restart, is_on_purpose=False)
-
-    def _settle(self, restart: _Restart, *, is_on_purpose: bool) -> None:
-        """Take what a process has said that is to bring a charge back. It may have ended since,
-        because somebody wanted that (`is_on_purpose`).
-        """
         charge, birth = restart.charge, restart.birth
+        if not birth.hear():
+            return
         self._unwatch(birth.ready_fd)
         birth.close()
-        answer = birth.answer(self._state)
-        if restart.releasers or is_on_purpose:
-            log.info("session.released", extra={"session": charge.session})
-        elif not isinstance(answer, WorkspaceError):
+        answer = restart.answer = birth.answer(self._state)
+        # What could not mount is tried again when its process has ended: it holds locks till then.
+        if not isinstance(answer, WorkspaceError) and not restart.releasers:
             del self._restarts[birth.pid]
             charge.policy.note_mounted()
             self.take(charge.spec, answer, birth.pid, charge.policy)
@@ -327,8 +323,6 @@ class Charges:
                 "session.restarted",
                 extra={"session": charge.session, "duration_ms": birth.duration_ms},
             )
-        else:
-            self._not_mounted(charge, answer)
         for tell in restart.askers:
             tell(answer)
 
@@ -336,16 +330,16 @@ class Charges:
         if error.kind == "session.died":
             self._note_death(charge)
             return
+        log.warning(
+            "session.not_restarted",
+            extra={"session": charge.session, "kind": error.kind, "reason": str(error)},
+        )
         if error.kind == "session.mounted":
             return  # by hand, elsewhere
         pause_s = charge.policy.pause_after(error)
         if pause_s is None:
             self._give_up(charge, f"it could not be mounted again: {error}")
             return
-        log.warning(
-            "session.not_restarted",
-            extra={"session": charge.session, "kind": error.kind, "reason": str(error)},
-        )
         self._waiting.append((self._now_s() + pause_s, charge))
 
     def _give_up(self, charge: _Charge, why: str) -> None:

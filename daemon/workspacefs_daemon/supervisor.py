@@ -55,7 +55,7 @@ class _Asker:
         self.connection = connection
         self.lines = LineBuffer()
         self.is_session = False
-        """Whether it is a session that we answer for: it stays, to hear when we end."""
+        """Whether it is a session: it stays, to hear when we end."""
 
 
 class Supervisor:
@@ -260,6 +260,7 @@ class Supervisor:
         return self._fork(spec)
 
     def _adopt(self, asker: _Asker, args: Mapping[str, object]) -> Mapping[str, object]:
+        asker.is_session = True  # refused or not, it stays
         self._refuse_other_namespace(args.get("mount_namespace"))
         document, session_id = args.get("spec"), args.get("session_id")
         if not isinstance(document, dict) or not isinstance(session_id, str):
@@ -273,7 +274,6 @@ class Supervisor:
                 kind="restart.off",
             )
         self._charges.adopt(spec_from_document(document), session_id, peer_pid(asker.connection))
-        asker.is_session = True
         return {"pid": os.getpid()}
 
     def _release(self, asker: _Asker, request: Request) -> None:

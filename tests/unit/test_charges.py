@@ -288,6 +288,48 @@ def test_umount_ends_what_is_on_its_way_back(machine: Machine) -> None:
     assert not machine.charges.is_busy
 
 
+def test_umount_between_two_attempts(machine: Machine) -> None:
+    """One attempt has failed and its process is still ending: there is no second one."""
+    machine.mount()
+    machine.end()
+    machine.say(UnavailableError("no answer", kind="store.away"))
+    told: list[Answer] = []
+
+    machine.charges.release("/m", told.append)
+    machine.end(1)
+    machine.wait(1000)
+
+    assert told == [{"session": "s", "store_url": "file:///s"}]
+    assert len(machine.forked) == 1
+
+
+def test_umount_while_it_waits(machine: Machine) -> None:
+    """The store is away: it is not tried again."""
+    machine.mount()
+    machine.end()
+    machine.say(UnavailableError("no answer", kind="store.away"))
+    machine.end(1)
+    told: list[Answer] = []
+
+    machine.charges.release("/m", told.append)
+    machine.wait(1000)
+
+    assert told == [{"session": "s", "store_url": "file:///s"}]
+    assert len(machine.forked) == 1
+
+
+def test_supervisor_that_stops_says_what_it_leaves_dead(machine: Machine) -> None:
+    """What waits to come back would wait for ever."""
+    machine.mount()
+    machine.end()
+    machine.say(UnavailableError("no answer", kind="store.away"))
+    machine.end(1)
+
+    machine.charges.stop()
+
+    assert "supervisor stopped" in str(find_given_up(machine.state, "abc"))
+
+
 def test_umount_before_the_death_was_seen(machine: Machine) -> None:
     """The process is dead and nobody has told the supervisor: then it must not begin."""
     machine.mount()
