@@ -369,6 +369,8 @@ def test_killed_supervisor_is_replaced(machine: Machine) -> None:
 
     assert {str(row["pid"]) for row in registered(machine)} == pids
     assert len(events(machine, "supervisor.started")) == 2
+    files = [os.readlink(path) for path in Path(f"/proc/{second}/fd").iterdir()]
+    assert "/dev/fuse" not in files, "the death of its starter would go unnoticed"
     mounts[0].kill()
     until(lambda: events(machine, "session.restarted"), machine)
     assert tree_of(mounts[0].path) == before
