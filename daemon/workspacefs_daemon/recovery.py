@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import threading
 from pathlib import Path
+from typing import Final
 
 from workspacefs.layers.journal import Journal, recover
 from workspacefs.layers.layer import Layer
 
 log = logging.getLogger(__name__)
+
+_opening: Final = threading.Lock()
 
 
 def begin_layer(directory: Path) -> None:
@@ -22,8 +26,14 @@ def _boot_id() -> str:
 
 def open_frozen_layer(directory: Path, number: int) -> Layer:
     """Return a layer that nobody changes any more, recovered if need be. Other sessions may read
-    it at the same time; it is not journalled, but settled (layers/journal.py).
+    it at the same time; it is not journalled, but settled (layers/journal.py). From any thread.
+    One that this process has open already is shared.
     """
+    with _opening:
+        return Layer.find_open(directory) or _opened_frozen(directory, number)
+
+
+def _opened_frozen(directory: Path, number: int) -> Layer:
     recovery = recover(directory, boot_id=_boot_id(), is_frozen=True)
     if recovery.lost_power:
         log.warning(

@@ -7,16 +7,18 @@
     ballast             space held back for deletes on a full disk
 
 One process opens a layer for writing, once; never across a fork. Once it is frozen, others may open
-it for reading.
+it for reading. Within a process a layer is open once, whoever reads it: LMDB wants it so.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+from weakref import WeakValueDictionary
 
 from workspacefs.ids import FileId
 from workspacefs.layers.database import Database, Snapshot
@@ -54,6 +56,20 @@ class Layer:
         self.own = OwnFiles(directory / "files")
         self.segment = Segment(directory / "segment")
         self.own.names_are_dirty = is_new
+        self._users = 1
+        with _sharing:
+            _open_layers[directory] = self
+
+    @staticmethod
+    def find_open(directory: Path) -> Layer | None:
+        """Return the layer at `directory` if this process has it open, for one more user; each of
+        them closes it.
+        """
+        with _sharing:
+            layer = _open_layers.get(directory)
+            if layer is not None:
+                layer._users += 1
+            return layer
 
     @property
     def is_dirty(self) -> bool:
@@ -125,7 +141,16 @@ class Layer:
         return True
 
     def close(self) -> None:
-        """Close every descriptor; nothing is synced."""
-        self.own.close()
-        self.segment.close()
-        self.rows.close()
+        """Close every descriptor, unless others use the layer still; nothing is synced."""
+        with _sharing:
+            self._users -= 1
+            if self._users > 0:
+                return
+            _open_layers.pop(self.directory, None)
+            self.own.close()
+            self.segment.close()
+            self.rows.close()
+
+
+_open_layers: Final[WeakValueDictionary[Path, Layer]] = WeakValueDictionary()
+_sharing: Final = threading.Lock()
