@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 import trio
@@ -22,6 +23,7 @@ from workspacefs.workspace.status import (
     iter_changes,
     iter_path_changes,
 )
+from workspacefs_daemon.browsing import Browsing
 from workspacefs_daemon.control.server import SendProgress
 from workspacefs_daemon.giving_up import giving_up
 from workspacefs_daemon.going_back import GoingBack, TellKernel
@@ -47,6 +49,7 @@ class Ops:
     def __init__(
         self,
         mounted: Mounted,
+        browsing: Browsing,
         *,
         counts: Mapping[str, int],
         pid: int,
@@ -57,12 +60,14 @@ class Ops:
 
         Args:
             mounted: The mount.
+            browsing: The histories in it.
             counts: Requests of the kernel so far, by kind.
             pid: Of this process.
             tell_kernel: Has the kernel forget what it was told.
             on_other_keys: Called when other keys lead to its store.
         """
         self._mounted = mounted
+        self._browsing = browsing
         self._on_other_keys = on_other_keys
         self._publishing = Publishing(mounted)
         self._going_back = GoingBack(mounted, tell_kernel)
@@ -92,21 +97,33 @@ class Ops:
             case "diff":
                 return await self._diff(text_in(args, "under"))
             case "commit":
-                return await self._publishing.commit(args, progress)
+                with self._moving():
+                    return await self._publishing.commit(args, progress)
             case "fork":
                 return await self._publishing.fork(args)
             case "checkpoint":
-                return await self._going_back.checkpoint(args)
+                with self._moving():
+                    return await self._going_back.checkpoint(args)
             case "restore":
-                return await self._going_back.restore(args, progress)
+                with self._moving():
+                    return await self._going_back.restore(args, progress)
             case "undo":
-                return await self._going_back.undo(args, progress)
+                with self._moving():
+                    return await self._going_back.undo(args, progress)
             case "pause":
                 return await self._publishing.pause(args, progress)
             case "umount":
                 return await self._umount(is_lazy=args.get("lazy") is True)
             case _:
                 raise UsageError(f"a session knows no operation {op!r}", kind="op.unknown")
+
+    @contextmanager
+    def _moving(self) -> Iterator[None]:
+        """Let nobody see what names led to before the block, once it has ended."""
+        try:
+            yield
+        finally:
+            self._browsing.note_moved()
 
     def _info(self) -> dict[str, object]:
         mounted = self._mounted
@@ -133,6 +150,7 @@ class Ops:
             "fuse": {
                 "messages": dict(self._counts),
                 "inodes": len(mounted.overlay.inodes),
+                "past_inodes": len(self._browsing.nodes),
                 "load_waits": mounted.blocking.load_waits.document(),
                 "bucket_bounds_s": list(BUCKETS_S),
             },

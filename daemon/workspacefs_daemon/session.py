@@ -23,9 +23,11 @@ from workspacefs_daemon.background.reading_ahead import keep_file_ids, read_ahea
 from workspacefs_daemon.background.saving import autosave
 from workspacefs_daemon.background.tidying import tidy_layers
 from workspacefs_daemon.background.uploading import upload_early
+from workspacefs_daemon.bindings.fuse.hidden import HiddenOperations
 from workspacefs_daemon.bindings.fuse.mount import mount, raise_read_ahead, serve
 from workspacefs_daemon.bindings.fuse.notices import tell_kernel
 from workspacefs_daemon.bindings.fuse.operations import Operations
+from workspacefs_daemon.browsing import Browsing
 from workspacefs_daemon.control.server import serve_control
 from workspacefs_daemon.giving_up import give_up
 from workspacefs_daemon.metrics import listen_metrics, serve_metrics
@@ -85,10 +87,12 @@ async def _serve(
     spec = mounted.spec
     socket_path = StateDir(spec.state_dir).session_socket(mounted.session_id)
     description = describe_session(mounted, socket_path)
-    operations = Operations(mounted.fs, mounted.blocking, describe=lambda: description)
+    browsing = Browsing(mounted)
+    operations = _operations(mounted, browsing, describe=lambda: description)
     adoption = Adoption(mounted, environ)
     ops = Ops(
         mounted,
+        browsing,
         counts=operations.counts,
         pid=os.getpid(),
         tell_kernel=tell_kernel,
@@ -129,8 +133,19 @@ async def _serve(
                 pyfuse3.close(unmount=True)
             nursery.cancel_scope.cancel()
     finally:
+        browsing.close()
         with trio.CancelScope(shield=True):
             await mounted.close()
+
+
+def _operations(
+    mounted: Mounted, browsing: Browsing, *, describe: Callable[[], bytes]
+) -> Operations:
+    fs = mounted.fs
+    hidden = HiddenOperations(
+        browsing, mounted.blocking, top=lambda: fs.top, began_ns=mounted.services.now_ns()
+    )
+    return Operations(fs, mounted.blocking, describe=describe, hidden=hidden)
 
 
 async def beside(task: Callable[[], Awaitable[None]]) -> None:

@@ -51,6 +51,11 @@ class FileSystem:
         self.sync = sync
         self._disk = disk
 
+    @property
+    def top(self) -> Inode:
+        """The directory that is shown as the root."""
+        return self.overlay.inodes[self.namespace.top_id]
+
     async def make_room(self) -> bool:
         """Free what dead bodies hold; tell whether there was any."""
         live = self.overlay.live
@@ -93,7 +98,7 @@ class FileSystem:
     def statistics(self) -> Statistics:
         """Return the figures of statfs(2)."""
         disk = os.statvfs(self._disk)
-        totals = self.overlay.root.base.totals
+        totals = self.top.base.totals
         files = totals.files + totals.dirs + 1
         return Statistics(
             block_bytes=disk.f_frsize,

@@ -12,6 +12,7 @@ import errno
 import stat
 from typing import Final
 
+from workspacefs.ids import ROOT_FILE_ID, FileId
 from workspacefs.layers.bodies import BodyContent, OwnFile, Run
 from workspacefs.layers.layer import Layer
 from workspacefs.layers.rows import WHITEOUT, encode_name, name_key
@@ -22,6 +23,10 @@ from workspacefs_daemon.vfs.refusal import Refusal
 from workspacefs_daemon.vfs.services import Services
 from workspacefs_daemon.vfs.step import Step
 
+HIDDEN_NAME: Final = b".workspacefs"
+"""Of a directory at the top through which a mount shows its past. It is in no tree, unless somebody
+imported one of that name: then that is there, and the past is not.
+"""
 RENAME_NOREPLACE: Final = 1
 RENAME_EXCHANGE: Final = 2
 """Source: linux/fs.h."""
@@ -35,6 +40,8 @@ class Namespace:
     def __init__(self, overlay: Overlay, services: Services) -> None:
         self._overlay = overlay
         self._services = services
+        self.top_id: FileId = ROOT_FILE_ID
+        """The directory that is shown as the root."""
 
     def create(
         self,
@@ -50,13 +57,16 @@ class Namespace:
         """Make a file of any kind (the kind stands in `mode`) and return its inode, unregistered.
 
         Raises:
-            Refusal: EEXIST, ENAMETOOLONG, or ENOENT in a directory that was removed.
+            Refusal: EEXIST, ENAMETOOLONG, ENOENT in a directory that was removed, or EPERM for
+                HIDDEN_NAME at the top; so do all others here.
         """
         live = self._services.writable()
         if parent.nlink == 0:
             raise Refusal(errno.ENOENT)
         if self._overlay.find_child(parent, name) is not None:
             raise Refusal(errno.EEXIST)
+        if name == HIDDEN_NAME:
+            self._check_not_hidden(parent)
         is_dir = stat.S_ISDIR(mode)
         if parent.mode & stat.S_ISGID:
             # The kernel leaves setgid inheritance to the file system (inode(7)).
@@ -91,6 +101,8 @@ class Namespace:
             raise Refusal(errno.EMLINK)
         if self._overlay.find_child(parent, name) is not None:
             raise Refusal(errno.EEXIST)
+        if name == HIDDEN_NAME:
+            self._check_not_hidden(parent)
         now = self._services.now_ns()
         with Step(live) as step:
             step.touch(parent)
@@ -168,6 +180,8 @@ class Namespace:
                 raise Refusal(errno.EEXIST)
         elif flags:
             raise Refusal(errno.EINVAL)
+        if target is None and new_name == HIDDEN_NAME:
+            self._check_not_hidden(new_parent)
         if target is not None:
             if target.file_id == inode.file_id:
                 return None  # two names of one file: nothing is to be done (rename(2))
@@ -238,8 +252,14 @@ class Namespace:
     def _existing(self, parent: Inode, name: bytes) -> Inode:
         inode = self._overlay.find_child(parent, name)
         if inode is None:
+            if name == HIDDEN_NAME:
+                self._check_not_hidden(parent)
             raise Refusal(errno.ENOENT)
         return inode
+
+    def _check_not_hidden(self, parent: Inode) -> None:
+        if parent.file_id == self.top_id:
+            raise Refusal(errno.EPERM)
 
     def _check_replaceable(self, inode: Inode, target: Inode) -> None:
         if target.is_dir:

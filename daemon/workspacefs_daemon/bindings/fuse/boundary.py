@@ -9,8 +9,8 @@ from __future__ import annotations
 import errno
 import functools
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, cast
 
 import pyfuse3
 
@@ -27,6 +27,10 @@ _LOADS_MAX: Final = 200
 """Loads for one request before it is run with loads on the spot."""
 
 
+class HiddenNode(Exception):  # a signal, not an error
+    """The request is about something that others answer for; it has done nothing."""
+
+
 class Waiting(Protocol):
     """What a handler's owner offers for answers that are not at hand."""
 
@@ -34,6 +38,9 @@ class Waiting(Protocol):
 
     async def load(self, call: Callable[[], object]) -> None:
         """Run a blocking load elsewhere."""
+
+    async def send_on(self, op: str, args: Sequence[object]) -> object:
+        """Have others answer a request that said HiddenNode."""
 
     async def make_room(self) -> bool:
         """Free disk space that only waits to be freed; tell whether there was any."""
@@ -59,6 +66,8 @@ def handler(
             raise pyfuse3.FUSEError(exc.errno) from None
         except pyfuse3.FUSEError:
             raise
+        except HiddenNode:
+            return cast(T, await self.send_on(name, args))
         except NotResident as exc:
             # Its traceback leads to this frame, which leads back to it: what the frames below hold,
             # megabytes of half a read, would live until the next collection of garbage.

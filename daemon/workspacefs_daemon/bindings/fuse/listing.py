@@ -5,6 +5,7 @@ Source: pyfuse3 documentation of readdir_reply; linux/fuse.h, FUSE_READDIRPLUS; 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import pyfuse3
@@ -21,10 +22,12 @@ _FIRST_LIST: Final = 48
 class OpenDirectory:
     """A directory that is being listed. Offsets are 0 ".", 1 "..", then names in their order."""
 
-    __slots__ = ("inode", "names", "per_call")
+    __slots__ = ("above", "inode", "names", "per_call")
 
-    def __init__(self, inode: Inode) -> None:
+    def __init__(self, inode: Inode, above: Inode) -> None:
         self.inode = inode
+        self.above = above
+        """What ".." is; of the top it is the top."""
         self.names: list[bytes] = []
         """Name at each offset that was handed out, so that seekdir(3) finds its place."""
         self.per_call = _FIRST_LIST
@@ -32,7 +35,11 @@ class OpenDirectory:
 
 
 def send_names(
-    token: pyfuse3.ReaddirToken, listing: OpenDirectory, start_id: int, overlay: Overlay
+    token: pyfuse3.ReaddirToken,
+    listing: OpenDirectory,
+    start_id: int,
+    overlay: Overlay,
+    entry_of: Callable[[Inode], pyfuse3.EntryAttributes] = entry_of,
 ) -> None:
     """Answer with as many names as fit, attributes included.
 
@@ -51,9 +58,7 @@ def send_names(
     batch = overlay.list_after(inode, after, wanted) if inode.nlink else []
     if start_id == 0 and not pyfuse3.readdir_reply(token, b".", entry_of(inode), 1):
         return
-    if start_id <= 1 and not pyfuse3.readdir_reply(
-        token, b"..", entry_of(inode.parent or inode), 2
-    ):
+    if start_id <= 1 and not pyfuse3.readdir_reply(token, b"..", entry_of(listing.above), 2):
         return
     sent = 0
     while batch:

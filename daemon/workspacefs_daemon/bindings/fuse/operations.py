@@ -31,20 +31,24 @@ from pyfuse3 import (
 from workspacefs_daemon.background.hops import Blocking
 from workspacefs_daemon.bindings.fuse.attributes import absent_entry, entry_of
 from workspacefs_daemon.bindings.fuse.boundary import (
+    HiddenNode,
     handler,
     unanswered_handler,
     waiting_handler,
 )
+from workspacefs_daemon.bindings.fuse.hidden import HiddenOperations
 from workspacefs_daemon.bindings.fuse.listing import OpenDirectory, send_names
 from workspacefs_daemon.vfs.filesystem import FileSystem
 from workspacefs_daemon.vfs.inode import Inode
-from workspacefs_daemon.vfs.namespace import device_content
+from workspacefs_daemon.vfs.namespace import HIDDEN_NAME, device_content
+from workspacefs_daemon.vfs.past import FIRST_NODE
 from workspacefs_daemon.vfs.refusal import Refusal
 
 T = TypeVar("T")
 
 SESSION_XATTR: Final = b"user.workspacefs.session"
 """Hidden: answers on every inode, is listed on none. It says whom the mount belongs to."""
+_ROOT_NODE: Final = pyfuse3.ROOT_INODE
 _CAPABILITY: Final = b"security.capability"
 """Source: capabilities(7), file capabilities."""
 
@@ -57,10 +61,17 @@ class Operations(pyfuse3.Operations):
     enable_acl = False
 
     def __init__(
-        self, fs: FileSystem, blocking: Blocking, *, describe: Callable[[], bytes]
+        self,
+        fs: FileSystem,
+        blocking: Blocking,
+        *,
+        describe: Callable[[], bytes],
+        hidden: HiddenOperations | None = None,
     ) -> None:
+        """Serve `fs`, and what is `hidden` in it."""
         super().__init__()
         self.fs = fs
+        self._hidden = hidden
         self.counts: dict[str, int] = defaultdict(int)
         self._blocking = blocking
         self._describe = describe
@@ -75,6 +86,13 @@ class Operations(pyfuse3.Operations):
         """Run a blocking load on a thread."""
         await self._blocking.load(call)
 
+    async def send_on(self, op: str, args: Sequence[object]) -> object:
+        """Have the hidden directory answer; what it has no answer for would be a change."""
+        answer = getattr(self._hidden, op, None)
+        if answer is None:
+            raise pyfuse3.FUSEError(errno.EROFS)
+        return await answer(*args)
+
     async def make_room(self) -> bool:
         """Sync, so that bodies which are dead give their space back."""
         return await self.fs.make_room()
@@ -86,7 +104,7 @@ class Operations(pyfuse3.Operations):
     def _inode(self, number: int) -> Inode:
         inode = self.fs.overlay.inodes.get(number)
         if inode is None:
-            raise Refusal(errno.ESTALE)
+            raise HiddenNode if number >= FIRST_NODE else Refusal(errno.ESTALE)
         return inode
 
     # -- names -------------------------------------------------------------------------------
@@ -97,6 +115,8 @@ class Operations(pyfuse3.Operations):
         overlay = self.fs.overlay
         inode = overlay.find_child(self._inode(parent_inode), name)
         if inode is None:
+            if name == HIDDEN_NAME and self._hidden is not None and parent_inode == _ROOT_NODE:
+                return self._hidden.entry()
             return self._absent
         entry = entry_of(inode)
         overlay.remember(inode)
@@ -106,7 +126,10 @@ class Operations(pyfuse3.Operations):
     def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
         """Give up references; the kernel expects no answer."""
         for number, count in inode_list:
-            self.fs.forget(number, count)
+            if number < FIRST_NODE:
+                self.fs.forget(number, count)
+            elif self._hidden is not None:
+                self._hidden.forget(number, count)
 
     @handler
     def create(
@@ -224,20 +247,28 @@ class Operations(pyfuse3.Operations):
         found.opens += 1
         number = self._next_directory
         self._next_directory += 1
-        self._directories[number] = OpenDirectory(found)
+        above = found if inode == _ROOT_NODE else found.parent or found
+        self._directories[number] = OpenDirectory(found, above)
         return FileHandleT(number)
 
     @handler
     def releasedir(self, fh: FileHandleT) -> None:
         """End a listing."""
-        inode = self._directories.pop(fh).inode
+        inode = self._directory(fh).inode
+        del self._directories[fh]
         inode.opens -= 1
         self.fs.overlay.drop_unused(inode)
 
     @handler
     def readdir(self, fh: FileHandleT, start_id: int, token: ReaddirToken) -> None:
         """Answer with as many names as fit, attributes included."""
-        send_names(token, self._directories[fh], start_id, self.fs.overlay)
+        send_names(token, self._directory(fh), start_id, self.fs.overlay)
+
+    def _directory(self, fh: int) -> OpenDirectory:
+        listing = self._directories.get(fh)
+        if listing is None:
+            raise HiddenNode
+        return listing
 
     # -- files -------------------------------------------------------------------------------
 
