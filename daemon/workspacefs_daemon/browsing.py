@@ -23,10 +23,14 @@ from workspacefs.objects.entry import Entry
 from workspacefs.refs import RefKind
 from workspacefs.workspace.local import LocalCheckpoint
 from workspacefs.workspace.sessions import root_of
+from workspacefs_daemon.background.hops import Blocking
 from workspacefs_daemon.mounted import Mounted
 from workspacefs_daemon.recovery import open_frozen_layer
+from workspacefs_daemon.vfs.inode import Inode
+from workspacefs_daemon.vfs.overlay import Overlay
 from workspacefs_daemon.vfs.past import NodeTable, PastTree
-from workspacefs_daemon.vfs.residency import Resident
+from workspacefs_daemon.vfs.residency import NotResident, Resident
+from workspacefs_daemon.vfs.subpath import find_directory
 
 TREES_MAX: Final = 16
 """Of so many the kernel may keep what it has seen; those asked for longest ago go."""
@@ -146,6 +150,8 @@ class Browsing:
         shown = self._shown.get(name)  # others may have asked meanwhile
         if shown is None or shown.source != ref.id:
             tree = PastTree(commit.root, layers=(), resident=self.resident)
+            if not await self._topped(tree):
+                return None
             shown = self._keep(name, tree, CommitId(ref.id))
             shown.is_fixed = _ID.fullmatch(name.name) is not None and ref.id.hex().startswith(rev)
         shown.asked_s, shown.moves = asked_s, moves
@@ -191,6 +197,8 @@ class Browsing:
                 return None  # it was deleted while we were at it
             raise
         tree = PastTree(root, layers=layers, resident=self.resident)
+        if not await self._topped(tree):
+            return None
         # No await from here on: a checkpoint that is deleted later finds its tree among the held.
         shown = self._shown.get(name)
         if self._find_named(name.name) != checkpoint:
@@ -224,6 +232,18 @@ class Browsing:
 
     # -- what is kept ----------------------------------------------------------------------
 
+    async def _topped(self, tree: PastTree) -> bool:
+        """Let a tree show what the mount shows of it; False: that was not there then."""
+        top = None
+        try:
+            top = await find_top(tree.overlay, self._mounted.spec.subpath, self._mounted.blocking)
+        finally:
+            if top is None:
+                tree.close()
+        if top is not None:
+            tree.show(top)
+        return top is not None
+
     def _keep(self, name: TreeName, tree: PastTree, source: CommitId | LocalCheckpoint) -> _Shown:
         before = self._shown.pop(name, None)
         shown = self._shown[name] = self._held[tree] = _Shown(name, tree, source)
@@ -250,6 +270,16 @@ class Browsing:
         shown = self._held.pop(tree, None)
         if shown is not None and self._shown.get(shown.name) is shown:
             del self._shown[shown.name]
+
+
+async def find_top(overlay: Overlay, subpath: str | None, blocking: Blocking) -> Inode | None:
+    """Return the directory that a mount shows of a tree, and keep it; None: it is not there."""
+    path = os.fsencode(subpath or "")
+    while True:
+        try:
+            return find_directory(overlay, path)
+        except NotResident as missing:
+            await blocking.load(missing.load)
 
 
 def _directory_name(name: str) -> bytes:

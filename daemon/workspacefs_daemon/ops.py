@@ -136,6 +136,7 @@ class Ops:
             "branch": mounted.spec.branch if session is None else session.session.branch,
             "base": mounted.base.id.hex() if mounted.base else None,
             "read_only": mounted.is_read_only,
+            "subpath": mounted.spec.subpath,
             "pid": self._pid,
             "uptime_s": round(time.monotonic() - self._began_s, 3),
             "layers": sorted(mounted.overlay.layers),
@@ -202,9 +203,12 @@ class Ops:
 
     async def _status(self, under: str) -> dict[str, object]:
         mounted = self._mounted
+        prefix = mounted.spec.path_in_workspace(under)
         await flush_maps(self._mounted)
         with mounted.viewed() as pending:
-            changes = await mounted.blocking.job(lambda: list(_below(iter_changes(pending), under)))
+            changes = await mounted.blocking.job(
+                lambda: list(_below(iter_changes(pending), prefix))
+            )
         totals: dict[str, int] = dict.fromkeys(_WORDS.values(), 0)
         for change in changes:
             totals[_WORDS[change.kind]] += 1
@@ -223,12 +227,13 @@ class Ops:
 
     async def _diff(self, under: str) -> dict[str, object]:
         mounted = self._mounted
+        prefix = mounted.spec.path_in_workspace(under)
         await flush_maps(self._mounted)
         with mounted.viewed() as pending:
 
             def patch() -> str:
                 content = PendingContent(pending)
-                changes = _below(iter_changes(pending), under)
+                changes = _below(iter_changes(pending), prefix)
                 return "".join(iter_patch(iter_path_changes(changes, content), content))
 
             return {"patch": await mounted.blocking.job(patch)}
@@ -254,8 +259,7 @@ def describe_session(mounted: Mounted, socket_path: str) -> bytes:
     ).encode("ascii")
 
 
-def _below(changes: Iterable[PendingChange], under: str) -> Iterator[PendingChange]:
-    prefix = os.fsencode(under).strip(b"/")
+def _below(changes: Iterable[PendingChange], prefix: bytes) -> Iterator[PendingChange]:
     for change in changes:
         if not prefix or change.path == prefix or change.path.startswith(prefix + b"/"):
             yield change

@@ -26,8 +26,8 @@ from workspacefs_daemon.background.uploading import upload_early
 from workspacefs_daemon.bindings.fuse.hidden import HiddenOperations
 from workspacefs_daemon.bindings.fuse.mount import mount, raise_read_ahead, serve
 from workspacefs_daemon.bindings.fuse.notices import tell_kernel
-from workspacefs_daemon.bindings.fuse.operations import Operations
-from workspacefs_daemon.browsing import Browsing
+from workspacefs_daemon.bindings.fuse.operations import Operations, SubpathOperations
+from workspacefs_daemon.browsing import Browsing, find_top
 from workspacefs_daemon.control.server import serve_control
 from workspacefs_daemon.giving_up import give_up
 from workspacefs_daemon.metrics import listen_metrics, serve_metrics
@@ -100,6 +100,7 @@ async def _serve(
     )
     metrics = None if spec.metrics is None else listen_metrics(spec.metrics)
     try:
+        await _find_top(mounted)
         async with trio.open_nursery() as nursery:
             await nursery.start(serve_control, socket_path, ops)
             with clear_mountpoint(spec):
@@ -145,7 +146,22 @@ def _operations(
     hidden = HiddenOperations(
         browsing, mounted.blocking, top=lambda: fs.top, began_ns=mounted.services.now_ns()
     )
-    return Operations(fs, mounted.blocking, describe=describe, hidden=hidden)
+    kind = Operations if mounted.spec.subpath is None else SubpathOperations
+    return kind(fs, mounted.blocking, describe=describe, hidden=hidden)
+
+
+async def _find_top(mounted: Mounted) -> None:
+    """Let the mount show what it is to show."""
+    subpath = mounted.spec.subpath
+    top = await find_top(mounted.overlay, subpath, mounted.blocking)
+    if top is None:
+        raise NotFoundError(
+            f"there is no directory {subpath} in {mounted.name}; mount without --subpath and make "
+            "it, or name one that is there (links are not followed)",
+            kind="subpath.absent",
+            subpath=subpath,
+        )
+    mounted.fs.show(top)
 
 
 async def beside(task: Callable[[], Awaitable[None]]) -> None:

@@ -6,6 +6,7 @@ It travels from the command line to the supervisor as JSON and to the session pr
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -30,6 +31,8 @@ class SessionSpec:
     """Where a new session starts, unless `at_rev` says."""
     at_rev: str | None = None
     """Revision to show instead; goes with `read_only`."""
+    subpath: str | None = None
+    """Directory of the workspace that is shown as the root, "a/b"; None: all."""
     read_only: bool = False
     allow_other: bool | None = None
     """Whether other accounts may enter; None: only when we are root."""
@@ -61,6 +64,11 @@ class SessionSpec:
         """Whether the store is reached through a transfer process."""
         return is_s3_url(self.store_url)
 
+    def path_in_workspace(self, path: str) -> bytes:
+        """Return what a path below the mountpoint is called in the workspace; "" stays so: all."""
+        inside = path.strip("/")
+        return os.fsencode(f"{self.subpath}/{inside}" if self.subpath and inside else inside)
+
 
 PREFETCH_MODES: Final = ("none", "metadata", "adaptive")
 """none: nothing but what is asked for; metadata: names and attributes of the whole tree as well;
@@ -73,6 +81,7 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "session_name": (str, type(None)),
     "branch": (str,),
     "at_rev": (str, type(None)),
+    "subpath": (str, type(None)),
     "read_only": (bool,),
     "allow_other": (bool, type(None)),
     "foreground": (bool,),
@@ -89,7 +98,14 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
 }
 
 
-_OF_THE_MOUNT: Final = ("prefetch", "store_timeout_s", "early_upload", "autosave_s", "allow_other")
+_OF_THE_MOUNT: Final = (
+    "prefetch",
+    "store_timeout_s",
+    "early_upload",
+    "autosave_s",
+    "allow_other",
+    "subpath",
+)
 
 
 def mount_options(spec: SessionSpec) -> dict[str, object]:
@@ -133,4 +149,14 @@ def spec_from_document(document: Mapping[str, object]) -> SessionSpec:
             f"--prefetch is one of {', '.join(PREFETCH_MODES)}, not {spec.prefetch:.40}",
             kind="mount.malformed",
         )
-    return spec
+    return dataclasses.replace(spec, subpath=_plain_subpath(spec.subpath))
+
+
+def _plain_subpath(text: str | None) -> str | None:
+    parts = [part for part in (text or "").split("/") if part not in ("", ".")]
+    if ".." in parts or "\0" in (text or ""):
+        raise UsageError(
+            f"--subpath {text} leads out of the workspace; give a directory's path from its root",
+            kind="mount.subpath",
+        )
+    return "/".join(parts) or None

@@ -56,6 +56,10 @@ class FileSystem:
         """The directory that is shown as the root."""
         return self.overlay.inodes[self.namespace.top_id]
 
+    def show(self, top: Inode) -> None:
+        """Let this directory, which somebody keeps, be all that can be reached."""
+        self.namespace.top_id = top.file_id
+
     async def make_room(self) -> bool:
         """Free what dead bodies hold; tell whether there was any."""
         live = self.overlay.live

@@ -98,7 +98,12 @@ def _add_far_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_session_flags(parser: argparse.ArgumentParser) -> None:
-    """Add --steal and --autosave."""
+    """Add --subpath, --steal and --autosave."""
+    parser.add_argument(
+        "--subpath",
+        metavar="DIR",
+        help="show this directory of the workspace, and nothing outside it (default: all)",
+    )
     parser.add_argument(
         "--steal",
         action="store_true",
@@ -164,6 +169,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         "branch": options.branch,
         "at_rev": options.at,
         "read_only": options.read_only,
+        "subpath": options.subpath,
         "allow_other": options.allow_other,
         "foreground": options.foreground,
         "metrics": _metrics_place(options.metrics),

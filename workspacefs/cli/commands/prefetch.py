@@ -49,7 +49,8 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
                 kind="usage.mounts",
             )
     with address.connect() as connection:
-        base = connection.call("info")["base"]
+        info = connection.call("info")
+    base, top = info["base"], str(info.get("subpath") or "")
     store = open_store(address.store_url, context)
     if base is None or store.is_local:
         context.out.line("everything is on this machine already")
@@ -57,7 +58,10 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     workspace = Workspace.open(store)
     commit = _commit_of(workspace, address.session, str(base))
     began = time.monotonic()
-    names = [os.fsencode(path_inside(path, address.mountpoint)) for path in options.paths]
+    names = [
+        os.fsencode(os.path.join(top, path_inside(path, address.mountpoint)))
+        for path in options.paths
+    ]
     with Bar("prefetch", unit="MB", is_shown=options.progress) as bar:
         result = prefetch_paths(
             workspace,

@@ -49,6 +49,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         "session_name": options.session,
         "autosave_s": autosave_of(options, url),
         "steals": options.steal,
+        "subpath": options.subpath,
     }
     result = mount_session(spec, context.state, context.environ, makes_directory=True)
     pending = ", with uncommitted changes" if result.get("has_changes") else ""

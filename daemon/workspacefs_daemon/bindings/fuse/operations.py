@@ -394,3 +394,11 @@ class Operations(pyfuse3.Operations):
     async def access(self, inode: InodeT, mode: ModeT, ctx: RequestContext) -> bool:
         """Say yes: with default_permissions the kernel decides, and does not ask."""
         return True
+
+
+class SubpathOperations(Operations):
+    """Serves one mount that shows a directory of a workspace: to the kernel, that is the root."""
+
+    def _inode(self, number: int) -> Inode:
+        # The workspace's own root has the kernel's number; it must not be found by it.
+        return super()._inode(self.fs.namespace.top_id if number == _ROOT_NODE else number)
