@@ -192,11 +192,11 @@ class Browsing:
             return self._used(shown)
         try:
             root, layers = await self._mounted.blocking.load(lambda: self._open(checkpoint))
+            tree = self._tree_over(root, layers)
         except WorkspaceError:
             if self._find_named(name.name) != checkpoint:
                 return None  # it was deleted while we were at it
             raise
-        tree = PastTree(root, layers=layers, resident=self.resident)
         if not await self._topped(tree):
             return None
         # No await from here on: a checkpoint that is deleted later finds its tree among the held.
@@ -208,6 +208,13 @@ class Browsing:
             tree.close()
             return self._used(shown)
         return self._used(self._keep(name, tree, checkpoint))
+
+    def _tree_over(self, root: Entry, layers: list[Layer]) -> PastTree:
+        try:
+            return PastTree(root, layers=layers, resident=self.resident)
+        except BaseException:
+            _close_all(layers)
+            raise
 
     def _open(self, checkpoint: LocalCheckpoint) -> tuple[Entry, list[Layer]]:
         """Return what a checkpoint lies over, and its layers, newest first; on a thread."""
@@ -225,8 +232,7 @@ class Browsing:
                 for place in reversed(checkpoint.layers):
                     layers.append(open_frozen_layer(local.layer_directory(place), place.number))
             except BaseException:
-                for layer in layers:
-                    layer.close()
+                _close_all(layers)
                 raise
         return root, layers
 
@@ -280,6 +286,11 @@ async def find_top(overlay: Overlay, subpath: str | None, blocking: Blocking) ->
             return find_directory(overlay, path)
         except NotResident as missing:
             await blocking.load(missing.load)
+
+
+def _close_all(layers: list[Layer]) -> None:
+    for layer in layers:
+        layer.close()
 
 
 def _directory_name(name: str) -> bytes:
