@@ -319,7 +319,13 @@ class GoingBack:
 
     def _look_through(self, path: bytes, file: PendingFile | None) -> str | None:
         """Look at a path as programs see it; on a thread, as the loop answers the kernel."""
-        place = os.path.join(os.fsencode(self._mounted.spec.mountpoint), path)
+        spec = self._mounted.spec
+        if spec.subpath is not None:
+            top = os.fsencode(spec.subpath).strip(b"/") + b"/"
+            if not path.startswith(top):
+                return None  # it is not seen in this mount
+            path = path.removeprefix(top)
+        place = os.path.join(os.fsencode(spec.mountpoint), path)
         try:
             found = os.lstat(place)
         except OSError as exc:

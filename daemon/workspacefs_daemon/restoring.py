@@ -13,7 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from workspacefs.errors import IntegrityError
+from workspacefs.errors import IntegrityError, RefusedError
 from workspacefs.ids import FileId
 from workspacefs.layers.journal import Journal, settle
 from workspacefs.layers.layer import Layer
@@ -106,6 +106,7 @@ class Restoring:
 
         Raises:
             IntegrityError: A layer or an object of the wanted state is missing or damaged.
+            RefusedError: It does not have the directory that is mounted.
             NoSpaceError: The disk is full.
             UnavailableError: The store does not answer.
             In all cases: nothing has changed.
@@ -309,6 +310,12 @@ class Restoring:
         if has_changes(chain.live):
             difference.add(self._compare_live(target))
         (live,) = made
+        if mounted.fs.namespace.top_id in difference.gone:
+            raise RefusedError(
+                f"what was to be restored has no directory {mounted.spec.subpath}, which is all "
+                "that this mount shows; mount the session without --subpath for that",
+                kind="restore.subpath",
+            )
         fresh = {file_id: self._fresh_id() for file_id, _ in held_files(overlay, difference)}
         frozen = list(target.layers)
         if fresh:

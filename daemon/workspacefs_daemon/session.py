@@ -95,7 +95,7 @@ async def _serve(
         browsing,
         counts=operations.counts,
         pid=os.getpid(),
-        tell_kernel=tell_kernel,
+        tell_kernel=lambda notices: tell_kernel(notices, mounted.fs.namespace.top_id),
         on_other_keys=adoption.renew,
     )
     metrics = None if spec.metrics is None else listen_metrics(spec.metrics)

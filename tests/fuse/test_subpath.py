@@ -253,3 +253,22 @@ def test_directory_of_a_cold_far_store(s3: S3Machine) -> None:
 
     assert seen == wanted
     assert tree_of(place) == worked
+
+
+def test_restore_is_seen_in_the_directory(machine: Machine, part: Mount) -> None:
+    """At its top, below and by whoever stands in it; what has no such directory is refused."""
+    before = tree_of(part.path)
+    machine.run("checkpoint", part.path, "--name", "early")
+    work_in(part.path)
+    os.listdir(part.path)
+
+    machine.run("restore", part.path, "early")
+
+    assert tree_of(part.path) == before
+    assert part.status() == {}
+    machine.mount("none", session="none")
+    (machine.directory / "none/apps").rename(machine.directory / "none/elsewhere")
+    moved = machine.json("commit", machine.directory / "none", "-m", "without it")["commit"]
+    done = machine.start("restore", part.path, str(moved))
+    assert done.returncode in (0, ExitCode.REFUSED)
+    assert tree_of(part.path) == before

@@ -67,9 +67,7 @@ def test_a_thousand_forks_deep(tmp_path: Path) -> None:
         )
         mounted = open_mounted(spec, {})
         listed = mounted.overlay.list_after(mounted.overlay.root, b"", DEEP + 1)
-        found = {
-            name: mounted.fs.files.read(inode, 0, inode.size_bytes) for name, inode in listed
-        }
+        found = {name: mounted.fs.files.read(inode, 0, inode.size_bytes) for name, inode in listed}
         await mounted.close()
         return found
 
