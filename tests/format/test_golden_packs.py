@@ -23,7 +23,7 @@ from workspacefs.objects.refs import ChunkRef, Locator, Ref
 from workspacefs.packs.reader import ObjectStore
 from workspacefs.packs.table import ObjectKind, load_table, pack_key
 from workspacefs.packs.writer import ObjectWriter
-from workspacefs.refs import Lease, RefRecord, SavedWork, SessionRecord
+from workspacefs.refs import Lease, RefRecord, SavedWork, SessionPolicy, SessionRecord
 from workspacefs.refs.record import decode_ref, encode_ref
 
 GOLDEN = Path(__file__).parent / "golden" / "packs"
@@ -114,6 +114,23 @@ def refs() -> dict[str, RefRecord]:
                 session, saved=saved, lease=Lease(saver="0f0f", host="box", since_ns=NS)
             ),
         ),
+        "archived": replace(
+            branch,
+            session=replace(
+                session,
+                state="archived",
+                left=Lease(saver="0e0e", host="other", since_ns=NS),
+                policy=SessionPolicy(
+                    idle_pause_s=60,
+                    ttl_s=3600,
+                    archive_after_s=604_800,
+                    delete_after_s=2_592_000,
+                    ephemeral=True,
+                ),
+                renamed_from="me/none",
+            ),
+        ),
+        "renamed": replace(branch, session=replace(session, state="deleted", renamed_to="me/two")),
     }
 
 
@@ -161,7 +178,7 @@ def test_golden_packs_are_read() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["branch", "empty", "session"])
+@pytest.mark.parametrize("name", refs())
 def test_refs_are_as_ever(name: str) -> None:
     """Values of refs are written and read as they always were."""
     golden = (GOLDEN_REFS / f"{name}.json").read_bytes()

@@ -379,6 +379,8 @@ def signed(**members: object) -> bytes:
         {"extra": 1},
         {"format": "1"},
         {"format": 0},
+        {"format": 2},
+        {"format": 3},
         {"write_id": "remove"},
     ],
 )
@@ -388,10 +390,39 @@ def test_forged_members_are_refused(members: dict[str, object]) -> None:
         decode_ref(signed(**members), key="refs/x")
 
 
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"policy": {}},
+        {"policy": None},
+        {"policy": {"ttl_s": 0}},
+        {"policy": {"ttl_s": None}},
+        {"policy": {"ttl_s": 1.5}},
+        {"policy": {"ttl_s": True}},
+        {"policy": {"ttl_s": 2**62}},
+        {"policy": {"ephemeral": 1}},
+        {"policy": {"other_s": 5}},
+        {"left": {}},
+        {"left": None},
+        {"renamed_from": ""},
+        {"renamed_to": 5},
+        {"state": "closed"},
+    ],
+)
+def test_forged_policies_are_refused(members: dict[str, object]) -> None:
+    """What a session of format 3 may say, and nothing else."""
+    session = json.loads(encode_ref(make_record()))["session"]
+    good = {**session, "policy": {"ttl_s": 5}}
+    assert decode_ref(signed(format=3, session=good), key="refs/x").session is not None
+
+    with pytest.raises(IntegrityError, match="refs/x"):
+        decode_ref(signed(format=3, session={**good, **members}), key="refs/x")
+
+
 def test_newer_format_is_refused() -> None:
     """A newer value is told apart from damage."""
     with pytest.raises(RefusedError) as caught:
-        decode_ref(signed(format=3), key="refs/x")
+        decode_ref(signed(format=4), key="refs/x")
 
     assert caught.value.kind == "format.newer"
 

@@ -21,10 +21,12 @@ from workspacefs.errors import IntegrityError, RefusedError
 from workspacefs.ids import ID_BYTES, PACK_ID_BYTES, CommitId, PackId, commit_id_of
 from workspacefs.objects.commits import Commit, decode_commit
 from workspacefs.objects.refs import Locator, Ref
+from workspacefs.refs.policy import NO_POLICY, SessionPolicy, policy_json, policy_of
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 _FORMAT_OF_OTHERS: Final = 1
 """Written as long as there is no need for more, so that an earlier release can read it."""
+_STATES: Final = ("open", "archived", "deleted")
 VALUE_MAX_BYTES: Final = 64 * 1024 * 1024
 _INT64: Final = 1 << 63
 
@@ -78,7 +80,7 @@ class SessionRecord:
     """That it lands on by default."""
     created_ns: int
     state: str = "open"
-    """ "open" or "deleted"."""
+    """ "open", "archived" or "deleted"; see _STATES."""
     lineage: tuple[str, ...] = ()
     """Session ids that it was forked from, the eldest first."""
     fid_epochs: tuple[int, ...] = ()
@@ -87,6 +89,14 @@ class SessionRecord:
     """None: there is nothing beyond the head, or it was never stored."""
     lease: Lease | None = None
     """None: nobody has it mounted."""
+    left: Lease | None = None
+    """Lease that was given back last with work that is on that machine alone; None: nothing is
+    known to be."""
+    policy: SessionPolicy = NO_POLICY
+    renamed_from: str = ""
+    """It takes the place of the session of that name, as soon as that one is deleted."""
+    renamed_to: str = ""
+    """Of a deleted one: it goes on under that name."""
 
     @property
     def saved_commit(self) -> CommitId | None:
@@ -94,9 +104,23 @@ class SessionRecord:
         return None if self.saved is None else self.saved.commit_id
 
     @property
-    def needs_format_2(self) -> bool:
-        """Whether this says something that format 1 has no member for."""
-        return self.saved is not None or self.lease is not None
+    def is_deleted(self) -> bool:
+        """Whether this is a gravestone: its name is not given again."""
+        return self.state == "deleted"
+
+    @property
+    def needed_format(self) -> int:
+        """The first format that has members for all that this says."""
+        is_third = (
+            self.left is not None
+            or self.policy != NO_POLICY
+            or self.state == "archived"
+            or self.renamed_from
+            or self.renamed_to
+        )
+        if is_third:
+            return FORMAT_VERSION
+        return 2 if self.saved is not None or self.lease is not None else _FORMAT_OF_OTHERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +161,8 @@ class RefRecord:
 def encode_ref(record: RefRecord) -> bytes:
     """Return the value that is stored for `record`."""
     session = record.session
-    is_new = session is not None and session.needs_format_2
     document: _Json = {
-        "format": FORMAT_VERSION if is_new else _FORMAT_OF_OTHERS,
+        "format": _FORMAT_OF_OTHERS if session is None else session.needed_format,
         "commit": None if record.commit_id is None else record.commit_id.hex(),
         "body": base64.b64encode(record.commit_body).decode("ascii"),
         "locators": [_locator_json(locator) for locator in record.commit_locators],
@@ -147,23 +170,32 @@ def encode_ref(record: RefRecord) -> bytes:
         "write_id": record.write_id,
         "moved_at_ns": record.moved_at_ns,
         "moved_by": record.moved_by,
-        "session": None
-        if session is None
-        else {
-            "name": session.name,
-            "session_id": session.session_id,
-            "owner": session.owner,
-            "base": None if session.base is None else session.base.hex(),
-            "branch": session.branch,
-            "created_ns": session.created_ns,
-            "state": session.state,
-            "lineage": list(session.lineage),
-            "fid_epochs": list(session.fid_epochs),
-            **({} if session.saved is None else {"saved": _saved_json(session.saved)}),
-            **({} if session.lease is None else {"lease": _lease_json(session.lease)}),
-        },
+        "session": None if session is None else _session_json(session),
     }
     return _line({**document, "check": _check_of(document)})
+
+
+def _session_json(session: SessionRecord) -> _Json:
+    document: _Json = {
+        "name": session.name,
+        "session_id": session.session_id,
+        "owner": session.owner,
+        "base": None if session.base is None else session.base.hex(),
+        "branch": session.branch,
+        "created_ns": session.created_ns,
+        "state": session.state,
+        "lineage": list(session.lineage),
+        "fid_epochs": list(session.fid_epochs),
+    }
+    added = {
+        "saved": None if session.saved is None else _saved_json(session.saved),
+        "lease": None if session.lease is None else _lease_json(session.lease),
+        "left": None if session.left is None else _lease_json(session.left),
+        "policy": policy_json(session.policy),
+        "renamed_from": session.renamed_from,
+        "renamed_to": session.renamed_to,
+    }
+    return {**document, **{name: value for name, value in added.items() if value}}
 
 
 def decode_ref(value: bytes, *, key: str) -> RefRecord:
@@ -204,7 +236,7 @@ def _checked(value: bytes, key: str) -> _Json:
 
 
 def _record_of(version: object, document: _Json) -> RefRecord:
-    _require(version in (_FORMAT_OF_OTHERS, FORMAT_VERSION))
+    _require(type(version) is int)
     commit_id, body = _commit_id(document.pop("commit")), document.pop("body")
     locators, session = document.pop("locators"), document.pop("session")
     _require(isinstance(body, str) and isinstance(locators, list))
@@ -226,8 +258,8 @@ def _record_of(version: object, document: _Json) -> RefRecord:
         session=None if session is None else _session_of(session),
     )
     _require(not document)
-    is_new = record.session is not None and record.session.needs_format_2
-    _require(is_new == (version == FORMAT_VERSION))
+    needed = _FORMAT_OF_OTHERS if record.session is None else record.session.needed_format
+    _require(version == needed)
     return record
 
 
@@ -248,8 +280,12 @@ def _session_of(value: object) -> SessionRecord:
         fid_epochs=tuple(map(_int, epochs)),
         saved=_saved_of(value.pop("saved")) if "saved" in value else None,
         lease=_lease_of(value.pop("lease")) if "lease" in value else None,
+        left=_lease_of(value.pop("left")) if "left" in value else None,
+        policy=policy_of(value.pop("policy")) if "policy" in value else NO_POLICY,
+        renamed_from=_name_of(value.pop("renamed_from")) if "renamed_from" in value else "",
+        renamed_to=_name_of(value.pop("renamed_to")) if "renamed_to" in value else "",
     )
-    _require(not value and session.state in ("open", "deleted"))
+    _require(not value and session.state in _STATES)
     return session
 
 
@@ -323,6 +359,11 @@ def _text(value: object) -> str:
     _require(isinstance(value, str))
     assert isinstance(value, str)
     return value
+
+
+def _name_of(value: object) -> str:
+    _require(value)
+    return _text(value)
 
 
 def _int(value: object) -> int:
