@@ -218,7 +218,7 @@ class Mounted:
         with trio.CancelScope(shield=True):
             stored = await self._store(moment, provenance, lambda files, size_bytes: None)
             async with self.committing:
-                if self.session is not moment.session:
+                if self.session is None or self.session.head != moment.session.head:
                     return None
                 with self.noting_loss():
                     await self._end_save(moment, stored)
@@ -337,7 +337,10 @@ class Mounted:
             return
         with trio.move_on_after(_LAST_WORD_S):
             try:
-                await self.blocking.errand(lambda: drop_lease(self.workspace, session))
+                has_work = self.is_unsaved()
+                await self.blocking.errand(
+                    lambda: drop_lease(self.workspace, session, has_work=has_work)
+                )
             except WorkspaceError as exc:
                 # It stays ours, and is in nobody's way here.
                 log.info("session.lease_kept", extra={"kind": exc.kind, "reason": str(exc)})

@@ -40,7 +40,7 @@ def sessions_of(
     names = {record.session.session_id: name for name, record in refs if record.session}
     for name, record in refs:
         session = record.session
-        if session is None or session.state != "open":
+        if session is None or session.is_deleted:
             continue
         live, sizes = here.get(name), local.get(session.session_id)
         rows.append(

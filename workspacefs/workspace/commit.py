@@ -21,7 +21,9 @@ from workspacefs.workspace.base import KnownObjects
 from workspacefs.workspace.land import Landing, find_tip, land_commit, log_landing
 from workspacefs.workspace.pending import Pending, entries_in
 from workspacefs.workspace.publish import (
+    PlannedMove,
     RefMove,
+    SealedCommit,
     log_move,
     make_move,
     plan_move,
@@ -29,7 +31,7 @@ from workspacefs.workspace.publish import (
     withdraw_move,
 )
 from workspacefs.workspace.seal import Sealed, SealProgress, seal_pending
-from workspacefs.workspace.sessions import OpenSession
+from workspacefs.workspace.sessions import OpenSession, is_as_left, is_taken
 from workspacefs.workspace.workspace import Workspace
 
 __all__ = [
@@ -134,7 +136,8 @@ def commit_pending(
             previous=session.record,
             action="commit",
             moved_by=provenance.author,
-            session=replace(session.session, saved=None),  # the commit has it all
+            # The commit has it all, and work on another machine does not build on it.
+            session=replace(session.session, saved=None, left=None),
         )
         # The branch is looked at even if the commit then fails: it costs no time.
         tip, (stored, planned) = in_one_round(
@@ -148,12 +151,45 @@ def commit_pending(
         lambda: log_landing(workspace, stored, session, tip, provenance.author, built_on),
         lambda: make_move(workspace, planned, stored.record()),
     )
-    if isinstance(answer, Stale):
+    made = _move_after_all(workspace, session, planned, stored, answer)
+    if isinstance(made, Stale):
         if landing is not None and landing.planned is not None:
             withdraw_move(workspace, landing.planned)
         raise _moved(session)
-    moved = OpenSession(planned.move.session or session.session, answer.record, answer.version)
+    assert made.record.session is not None
+    moved = OpenSession(made.record.session, made.record, made.version)
     return Committed(stored.ref, commit, sealed, stored.summary, moved, landing)
+
+
+def _move_after_all(
+    workspace: Workspace,
+    session: OpenSession,
+    planned: PlannedMove,
+    stored: SealedCommit,
+    answer: Moved | Stale,
+) -> Moved | Stale:
+    """Return the answer to a move; when only the policy was changed under us, move again."""
+    commit_id, lease = CommitId(stored.ref.id), session.session.lease
+    while isinstance(answer, Stale):
+        found, version = answer.current, answer.version
+        if found is None or found.session is None or version is None or lease is None:
+            return answer
+        if found.commit_id == commit_id and not is_taken(found.session, session.session):
+            # The write got no answer and was done, and the policy was changed on top of it.
+            log_move(workspace, planned)  # withdrawn, as of a move that did not take place
+            return Moved(found, version)
+        if found.session.lease is None or not is_as_left(found, session, lease.saver):
+            return answer
+        move = replace(
+            planned.move,
+            expected=version,
+            previous=found,
+            session=replace(found.session, saved=None, left=None),
+        )
+        planned = plan_move(workspace, commit_id, move)
+        log_move(workspace, planned)
+        answer = make_move(workspace, planned, stored.record())
+    return answer
 
 
 def settle_unclear(
@@ -202,7 +238,7 @@ def settle_ref(
             record is None
             or version is None
             or record.session is None
-            or record.session.session_id != session.session.session_id
+            or is_taken(record.session, session.session)
         ):
             raise _moved(session)
         if record.commit_id == sealing:
@@ -210,7 +246,8 @@ def settle_ref(
         if record.commit_id != session.record.commit_id:
             raise _moved(session)
         if version != session.version:
-            # Written anew, by us, with an answer that was lost: what was on its way cannot land.
+            # Written anew, by us with an answer that was lost, or with another policy: what was on
+            # its way cannot land.
             return OpenSession(record.session, record, version)
         # The write may still be on its way. Under another version its condition does not hold.
         planned = plan_move(

@@ -20,7 +20,7 @@ from workspacefs.workspace.base import KnownObjects
 from workspacefs.workspace.pending import Pending
 from workspacefs.workspace.publish import seal_commit
 from workspacefs.workspace.seal import SealedContents, SealProgress, seal_pending
-from workspacefs.workspace.sessions import OpenSession
+from workspacefs.workspace.sessions import OpenSession, is_as_left
 from workspacefs.workspace.workspace import Workspace
 
 _SMALL_ROWS: Final = 1000
@@ -128,7 +128,10 @@ def _write(
     while True:
         new = replace(
             known.record, write_id="", moved_by=known.record.moved_by,
-            session=replace(known.session, saved=work, lease=session.session.lease),
+            session=replace(
+                known.session, saved=work, lease=session.session.lease,
+                left=known.session.left if work is None else None,
+            ),
         )  # fmt: skip
         answer = workspace.refs.compare_and_swap(
             RefKind.SESSION, name, expected=known.version, new=new
@@ -137,27 +140,11 @@ def _write(
             assert answer.record.session is not None
             return OpenSession(answer.record.session, answer.record, answer.version)
         found = answer.current
-        if found is None or answer.version is None or not _is_ours(found, known, saver):
+        if answer.version is None or not is_as_left(found, known, saver):
             raise _moved(name, found)
+        assert found is not None
         assert found.session is not None
         known = OpenSession(found.session, found, answer.version)
-
-
-def _is_ours(found: RefRecord, session: OpenSession, saver: str) -> bool:
-    """Tell whether a ref that is not as we know it was written by us, with a lost answer."""
-    there = found.session
-    if (
-        there is None
-        or there.session_id != session.session.session_id
-        or there.state != "open"
-        or found.commit_id != session.record.commit_id
-    ):
-        return False
-    if there.lease is not None:
-        return there.lease.saver == saver  # nobody else saves while it is ours
-    # Somebody had it meanwhile, and gave it back: was anything stored?
-    saved = there.saved
-    return saved is None or saved.saver == saver or saved == session.session.saved
 
 
 def _moved(name: str, found: RefRecord | None) -> MovedError:

@@ -41,7 +41,7 @@ def delete_session(
     """
     found = workspace.refs.find(RefKind.SESSION, name)
     session = None if found is None else found[0].session
-    if found is None or session is None or session.state != "open":
+    if found is None or session is None or session.is_deleted:
         raise NotFoundError(
             f"there is no session {name} in {workspace.url}; workspacefs session list "
             f"{workspace.url} names those that there are",

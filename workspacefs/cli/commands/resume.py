@@ -35,7 +35,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     workspace = open_place(options.url, None, options, context).workspace
     found = workspace.refs.find(RefKind.SESSION, options.session)
     session = None if found is None else found[0].session
-    if session is None or session.state != "open":
+    if session is None or session.is_deleted:
         raise NotFoundError(
             f"there is no session {options.session} to resume; those that there are: "
             f"workspacefs session list {quote(options.url)}",
