@@ -109,6 +109,8 @@ class Mounted:
         """Whether nobody knows if the session's ref moved to the commit that is being made."""
         self.is_lost = False
         """Whether the session goes on in another place; then nothing can be changed here."""
+        self.is_hidden = False
+        """Whether the mountpoint does not lead here any more: it was unmounted lazily."""
         self._is_save_unclear = False
         self._saved_layers: tuple[int, ...] = ()
         """Frozen layers whose work is in the store."""

@@ -20,6 +20,7 @@ from workspacefs.layers.layer import Layer
 from workspacefs.layers.rebase import rebase_rows
 from workspacefs.objects.entry import Entry
 from workspacefs.refs import RefRecord
+from workspacefs.refs.policy import NO_POLICY
 from workspacefs.statedir import StateDir
 from workspacefs.workspace.commit import settle_ref
 from workspacefs.workspace.local import LocalRecord, LocalSession, new_saver
@@ -88,13 +89,14 @@ def _open(spec: SessionSpec, workspace: Workspace, far: FarStore | None) -> Moun
         now_ns, saver = workspace.clock.now_ns(), new_saver()
         lease = own_lease(saver, now_ns=now_ns)
         session, is_new = open_session(
-            workspace, name, branch=spec.branch, owner=owner_name(), lease=lease
-        )
+            workspace, name, branch=spec.branch, owner=owner_name(), lease=lease,
+            policy=NO_POLICY.changed(spec.policy),
+        )  # fmt: skip
         found = _find_record(local, session, name)
         if found is not None:
             lease = own_lease(found.saver, now_ns=now_ns)
         if not is_new:
-            session = take_lease(workspace, session, lease, steals=spec.steals)
+            session = take_lease(workspace, session, lease, steals=spec.steals, changes=spec.policy)
         record = found or _begin_record(workspace, local, session, saver)
         local.check_layers(record)
         layers = _open_layers(local, record)

@@ -29,6 +29,7 @@ from workspacefs_daemon.giving_up import giving_up
 from workspacefs_daemon.going_back import GoingBack, TellKernel
 from workspacefs_daemon.mounted import Mounted
 from workspacefs_daemon.publishing import Publishing, flush_maps, text_in
+from workspacefs_daemon.retirement import Retirement
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class Ops:
         self,
         mounted: Mounted,
         browsing: Browsing,
+        retirement: Retirement,
         *,
         counts: Mapping[str, int],
         pid: int,
@@ -61,6 +63,7 @@ class Ops:
         Args:
             mounted: The mount.
             browsing: The histories in it.
+            retirement: When it ends by itself.
             counts: Requests of the kernel so far, by kind.
             pid: Of this process.
             tell_kernel: Has the kernel forget what it was told.
@@ -68,6 +71,7 @@ class Ops:
         """
         self._mounted = mounted
         self._browsing = browsing
+        self._retirement = retirement
         self._on_other_keys = on_other_keys
         self._publishing = Publishing(mounted)
         self._going_back = GoingBack(mounted, tell_kernel)
@@ -112,6 +116,8 @@ class Ops:
                     return await self._going_back.undo(args, progress)
             case "pause":
                 return await self._publishing.pause(args, progress)
+            case "policy":
+                return await self._retirement.change(args)
             case "umount":
                 return await self._umount(is_lazy=args.get("lazy") is True)
             case _:
@@ -223,6 +229,8 @@ class Ops:
             "autosave_s": mounted.spec.autosave_s,
             "is_stored": not mounted.is_unsaved(),
             "is_lost": mounted.is_lost,
+            "policy": self._retirement.policy.document(),
+            "pause_put_off": self._retirement.put_off,
         }
 
     async def _diff(self, under: str) -> dict[str, object]:
@@ -243,6 +251,7 @@ class Ops:
         changes = mounted.chain.has_changes()
         with trio.CancelScope(shield=True), giving_up(mounted, "it was being unmounted"):
             await mounted.blocking.job(lambda: unmount(mounted.spec.mountpoint, is_lazy=is_lazy))
+            mounted.is_hidden = is_lazy
         return {"changes": changes}
 
 

@@ -267,7 +267,7 @@ async def tell_progress(progress: SendProgress, done: Mapping[str, int]) -> None
 
 async def flush_maps(mounted: Mounted) -> None:
     """Have the kernel write what programs changed through shared maps: it alone has that."""
-    if not mounted.is_read_only:
+    if not mounted.is_read_only and not mounted.is_hidden:
         mountpoint = mounted.spec.mountpoint
         await mounted.blocking.job(lambda: sync_mount(mountpoint))
 

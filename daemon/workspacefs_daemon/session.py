@@ -20,6 +20,7 @@ from workspacefs.errors import BusyError, NotFoundError, UnavailableError, Works
 from workspacefs.statedir import StateDir
 from workspacefs_daemon.adoption import Adoption
 from workspacefs_daemon.background.reading_ahead import keep_file_ids, read_ahead
+from workspacefs_daemon.background.retiring import retire
 from workspacefs_daemon.background.saving import autosave
 from workspacefs_daemon.background.tidying import tidy_layers
 from workspacefs_daemon.background.uploading import upload_early
@@ -36,6 +37,7 @@ from workspacefs_daemon.mountpoints import clear_mountpoint
 from workspacefs_daemon.opening import open_mounted
 from workspacefs_daemon.ops import Ops, describe_session
 from workspacefs_daemon.publishing import flush_maps, own_provenance
+from workspacefs_daemon.retirement import Retirement
 from workspacefs_daemon.spec import SessionSpec
 
 log = logging.getLogger(__name__)
@@ -89,10 +91,12 @@ async def _serve(
     description = describe_session(mounted, socket_path)
     browsing = Browsing(mounted)
     operations = _operations(mounted, browsing, describe=lambda: description)
+    retirement = Retirement(mounted, operations.counts)
     adoption = Adoption(mounted, environ)
     ops = Ops(
         mounted,
         browsing,
+        retirement,
         counts=operations.counts,
         pid=os.getpid(),
         tell_kernel=lambda notices: tell_kernel(notices, mounted.fs.namespace.top_id),
@@ -109,6 +113,7 @@ async def _serve(
                 nursery.start_soon(mounted.durability.run)
                 if not mounted.is_read_only:
                     nursery.start_soon(beside, partial(tidy_layers, mounted))
+                    nursery.start_soon(beside, partial(retire, retirement))
                 nursery.start_soon(_unmount_on_signal, spec.mountpoint, mounted)
                 nursery.start_soon(_announce, mounted, socket_path, ready, adoption)
                 if metrics is not None:
@@ -133,6 +138,9 @@ async def _serve(
             finally:
                 pyfuse3.close(unmount=True)
             nursery.cancel_scope.cancel()
+        if not mounted.is_read_only:
+            with trio.CancelScope(shield=True):
+                await retirement.finish()
     finally:
         browsing.close()
         with trio.CancelScope(shield=True):

@@ -54,6 +54,8 @@ class SessionSpec:
     """Whether to take the session from whoever has it mounted."""
     autosave_s: float | None = None
     """Longest time that work stays on this machine alone; None: until it is committed."""
+    policy: Mapping[str, object] = field(default_factory=dict)
+    """What the session's policy shall say from now on, by member of SessionPolicy."""
     cache_limit_bytes: int | None = None
     """How large the cache of this account may grow; None: as it was, or its default."""
     metrics: str | None = None
@@ -93,6 +95,7 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "early_upload": (bool,),
     "steals": (bool,),
     "autosave_s": (float, int, type(None)),
+    "policy": (dict,),
     "cache_limit_bytes": (int, type(None)),
     "metrics": (str, type(None)),
 }

@@ -9,7 +9,7 @@ from workspacefs.cli.commit_text import time_text
 from workspacefs.cli.context import Context
 from workspacefs.cli.revision import open_place
 from workspacefs.client.registry import LiveSession, find_hidden
-from workspacefs.refs import RefKind, SavedWork
+from workspacefs.refs import Lease, RefKind, SavedWork
 from workspacefs.workspace.local import local_sizes
 from workspacefs.workspace.workspace import Workspace
 
@@ -37,10 +37,12 @@ def sessions_of(
     local = local_sizes(context.state, workspace.id)
     rows: list[dict[str, object]] = []
     refs = list(workspace.refs.iter(RefKind.SESSION))
+    open_names = {name for name, record in refs if record.session and not record.session.is_deleted}
     names = {record.session.session_id: name for name, record in refs if record.session}
     for name, record in refs:
         session = record.session
-        if session is None or session.is_deleted:
+        # A rename that was not finished has made a name that nothing stands behind yet.
+        if session is None or session.is_deleted or session.renamed_from in open_names:
             continue
         live, sizes = here.get(name), local.get(session.session_id)
         rows.append(
@@ -58,13 +60,21 @@ def sessions_of(
                 "lineage": [
                     {"session_id": one, "session": names.get(one)} for one in session.lineage
                 ],
+                "state": session.state,
+                "policy": session.policy.document(),
                 "saved": _saved_row(session.saved),
+                "lease": _lease_row(session.lease),
+                "left": _lease_row(session.left),
                 "layers": None if sizes is None else sizes.layers,
                 "unique_bytes": None if sizes is None else sizes.unique_bytes,
                 "shared_bytes": None if sizes is None else sizes.shared_bytes,
             }
         )
     return rows
+
+
+def _lease_row(lease: Lease | None) -> dict[str, object] | None:
+    return None if lease is None else {"host": lease.host, "time": time_text(lease.since_ns)}
 
 
 def _saved_row(saved: SavedWork | None) -> dict[str, object] | None:

@@ -11,6 +11,7 @@ from typing import Final
 
 from workspacefs.cli.context import Context, Output, short_id
 from workspacefs.cli.parser import add_store_flags
+from workspacefs.cli.policies import OF_A_MOUNT, add_policy_flags, policy_changes, time_s
 from workspacefs.cli.store_urls import absolute_url, is_s3
 from workspacefs.client.mounting import made_mountpoint, mount_session
 from workspacefs.client.registry import living_sessions
@@ -21,7 +22,6 @@ from workspacefs.statedir import ensure_state_dir
 
 AUTOSAVE_S: Final = 30.0
 _AUTOSAVE_AS_STORE: Final = -1.0
-_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600}
 
 EXAMPLE = """\
   mkdir -p /tmp/w
@@ -98,7 +98,7 @@ def _add_far_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_session_flags(parser: argparse.ArgumentParser) -> None:
-    """Add --subpath, --steal and --autosave."""
+    """Add --subpath, --steal, --autosave and what a policy says of a mounted session."""
     parser.add_argument(
         "--subpath",
         metavar="DIR",
@@ -118,6 +118,7 @@ def add_session_flags(parser: argparse.ArgumentParser) -> None:
         "is stored that often, and the session can be resumed from it anywhere "
         "(default: 30s with s3:// stores, else off)",
     )
+    add_policy_flags(parser, OF_A_MOUNT)
 
 
 def autosave_of(options: argparse.Namespace, url: str) -> float | None:
@@ -129,16 +130,7 @@ def autosave_of(options: argparse.Namespace, url: str) -> float | None:
 
 
 def _autosave_s(text: str) -> float | None:
-    if text == "off":
-        return None
-    number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS_S else (text, "s")
-    try:
-        seconds = float(number) * _UNITS_S[unit]
-    except ValueError:
-        seconds = 0.0
-    if not 1 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither off nor a time of at least 1s")
-    return seconds
+    return None if text == "off" else time_s(text)
 
 
 def _wait_s(text: str) -> float:
@@ -159,6 +151,13 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
             "(to work from there, start a session on a branch)",
             kind="usage.at",
         )
+    policy = policy_changes(options)
+    if policy and options.read_only:
+        raise UsageError(
+            "a read-only view has no session that could pause or be deleted; leave --idle-pause, "
+            "--ttl and --ephemeral out",
+            kind="usage.policy",
+        )
     mountpoint = os.path.realpath(options.mountpoint)
     url = absolute_url(options.url, context.environ, options)
     spec: dict[str, object] = {
@@ -178,6 +177,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         "store_timeout_s": options.store_timeout,
         "autosave_s": autosave_of(options, url),
         "steals": options.steal,
+        "policy": policy,
         "cache_limit_bytes": parse_cache_size(
             options.cache_size or context.environ.get(CACHE_SIZE_VARIABLE)
         ),

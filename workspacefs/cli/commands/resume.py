@@ -10,6 +10,7 @@ from shlex import quote
 from workspacefs.cli.commands.mount import add_session_flags, autosave_of
 from workspacefs.cli.context import Context, short_id
 from workspacefs.cli.parser import add_store_flags
+from workspacefs.cli.policies import policy_changes
 from workspacefs.cli.revision import open_place
 from workspacefs.cli.store_urls import absolute_url
 from workspacefs.client.mounting import mount_session
@@ -50,6 +51,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         "autosave_s": autosave_of(options, url),
         "steals": options.steal,
         "subpath": options.subpath,
+        "policy": policy_changes(options),
     }
     result = mount_session(spec, context.state, context.environ, makes_directory=True)
     pending = ", with uncommitted changes" if result.get("has_changes") else ""

@@ -1,4 +1,4 @@
-"""`workspacefs session`: which there are, where each comes from, and deleting one."""
+"""`workspacefs session`: which there are, where each comes from, and what becomes of one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Final
 
 from workspacefs.cli.context import Context, count_text, short_id, size_text
 from workspacefs.cli.parser import add_store_flags
+from workspacefs.cli.policies import OF_A_SESSION, add_policy_flags, policy_changes, policy_text
 from workspacefs.cli.provenance import own_name
 from workspacefs.cli.revision import open_place
+from workspacefs.cli.session_changes import set_policy
 from workspacefs.cli.stored_sessions import sessions_of
 from workspacefs.client.registry import load_sessions
 from workspacefs.errors import NotFoundError, UsageError
@@ -19,58 +21,64 @@ EXAMPLE = """\
   workspacefs session list ./store
   workspacefs session tree                     # of the workspace that one is in
   workspacefs session show ./store fix-login
+  workspacefs session set ./store fix-login --archive-after 7d --delete-after 90d
   workspacefs session delete ./store fix-login"""
 
-_NAMED: Final = ("show", "delete")
+_NAMES: Final = {"show": ("NAME",), "delete": ("NAME",), "set": ("NAME",)}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
         "action",
-        choices=("list", "show", "tree", "delete"),
-        help="list all; show one; show which was forked from which; delete one",
+        choices=tuple(_ACTIONS),
+        help="list all; show one; show which was forked from which; set when one pauses, is "
+        "archived or deleted by itself; delete one",
     )
     parser.add_argument(
         "words",
         metavar="[URL|PATH] [NAME]",
         nargs="*",
-        help="store, or something in a mount (default: the working directory); for show and "
+        help="store, or something in a mount (default: the working directory); for show, set and "
         "delete, the session",
     )
+    parser.add_argument("--all", action="store_true", help="list those that are archived, too")
     parser.add_argument(
         "--force",
         action="store_true",
         help="delete it with work on this machine that is in no commit, and though another machine "
         "has it mounted",
     )
+    add_policy_flags(parser, OF_A_SESSION)
     add_store_flags(parser)
 
 
 def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     """Do it."""
-    where, name = _parts(options.action, options.words)
-    action: Callable[..., Mapping[str, object]] = _ACTIONS[options.action]
-    return action(where, name, options, context)
+    where, names = _parts(options.action, options.words)
+    if policy_changes(options) and options.action != "set":
+        raise UsageError("a policy is changed by session set", kind="usage.policy")
+    return _ACTIONS[options.action](where, *names, options, context)
 
 
-def _parts(action: str, words: Sequence[str]) -> tuple[str | None, str]:
-    names = 1 if action in _NAMED else 0
-    if not names <= len(words) <= names + 1:
-        wanted = "[URL|PATH] NAME" if names else "[URL|PATH]"
+def _parts(action: str, words: Sequence[str]) -> tuple[str | None, Sequence[str]]:
+    names = _NAMES.get(action, ())
+    if not len(names) <= len(words) <= len(names) + 1:
+        wanted = " ".join(("[URL|PATH]", *names))
         raise UsageError(f"session {action} takes {wanted}", kind="usage.arguments")
-    rest = words[: len(words) - names]
-    return (rest[0] if rest else None), words[-1] if names else ""
+    rest = len(words) - len(names)
+    return (words[0] if rest else None), words[rest:]
 
 
-def _list(
-    where: str | None, name: str, options: argparse.Namespace, context: Context
-) -> Mapping[str, object]:
-    rows = _rows(where, options, context)
-    if not rows:
+def _list(where: str | None, options: argparse.Namespace, context: Context) -> Mapping[str, object]:
+    found = _rows(where, options, context)
+    rows = [row for row in found if options.all or row["state"] != "archived"]
+    if not found:
         context.out.line("no sessions yet; workspacefs mount begins one")
     for row in rows:
         context.out.line(f"{row['session']}\n  {_place(row)}; {_head(row)}{_told(row)}")
+    if hidden := len(found) - len(rows):
+        context.out.note(f"and {hidden:,} archived (--all lists them)")
     return {"sessions": rows}
 
 
@@ -94,9 +102,7 @@ def _show(
     return row
 
 
-def _tree(
-    where: str | None, name: str, options: argparse.Namespace, context: Context
-) -> Mapping[str, object]:
+def _tree(where: str | None, options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     rows = _rows(where, options, context)
     here = {str(row["session_id"]): row for row in rows}
     children: dict[str, list[dict[str, object]]] = {}
@@ -125,7 +131,13 @@ def _delete(
     return {"session": name, "head": head.hex() if head is not None else None}
 
 
-_ACTIONS: Final = {"list": _list, "show": _show, "tree": _tree, "delete": _delete}
+_ACTIONS: Final[Mapping[str, Callable[..., Mapping[str, object]]]] = {
+    "list": _list,
+    "show": _show,
+    "tree": _tree,
+    "set": set_policy,
+    "delete": _delete,
+}
 
 
 def _rows(
@@ -142,6 +154,8 @@ def _nearest(row: Mapping[str, object], here: Mapping[str, object]) -> str:
 
 
 def _place(row: Mapping[str, object]) -> str:
+    if row["state"] == "archived":
+        return "archived"
     return f"mounted at {row['mountpoint']}" if row["mountpoint"] else "not mounted here"
 
 
@@ -153,14 +167,18 @@ def _head(row: Mapping[str, object]) -> str:
 
 
 def _told(row: Mapping[str, object]) -> str:
-    return _saved(row) + _local(row)
+    policy = policy_text(row["policy"])
+    return _saved(row) + _local(row) + (f"; {policy}" if policy else "")
 
 
 def _saved(row: Mapping[str, object]) -> str:
-    saved = row["saved"]
-    if not isinstance(saved, dict):
-        return ""
-    return f"; uncommitted work saved {saved['time']} on {saved['host']}"
+    saved, left = row["saved"], row["left"]
+    told = ""
+    if isinstance(saved, dict):
+        told = f"; uncommitted work saved {saved['time']} on {saved['host']}"
+    if isinstance(left, dict):
+        told += f"; some is on the disk of {left['host']} alone"
+    return told
 
 
 def _local(row: Mapping[str, object]) -> str:

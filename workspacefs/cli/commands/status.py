@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from workspacefs.cli.context import Context, Output, count_text, session_text, short_id, size_text
+from workspacefs.cli.policies import policy_text
 from workspacefs.client.locate import path_inside, session_of
 
 EXAMPLE = """\
@@ -54,6 +55,10 @@ def _tell(answer: Mapping[str, object], under: str, out: Output, *, is_all: bool
         f"base {short_id(answer['base'])}{where}"
     )
     tell_store(answer.get("store"), out)
+    if told := policy_text(answer.get("policy")):
+        out.line(told)
+    if answer.get("pause_put_off"):
+        out.line(f"it was due to pause, and goes on: {answer['pause_put_off']}")
     rows = answer["changes"]
     assert isinstance(rows, list)
     if not rows:
