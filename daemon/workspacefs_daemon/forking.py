@@ -37,6 +37,8 @@ class ForkParent:
     state_dir: str
     name: str
     session: OpenSession
+    is_ephemeral: bool
+    """Whether those that are made shall be; the rest of their policy is the parent's."""
 
 
 def begin_forks(
@@ -97,6 +99,7 @@ def _begin(
             session_id=session_id,
             owner=owner,
             lease=own_lease(saver, now_ns=workspace.clock.now_ns()),
+            is_ephemeral=parent.is_ephemeral,
         ):
             local.forget(record)
             raise _exists(name)

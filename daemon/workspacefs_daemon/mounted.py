@@ -153,7 +153,12 @@ class Mounted:
         return self.chain.viewed(self.base_root, self.workspace.store, layers)
 
     async def fork(
-        self, names: Sequence[str], *, owner: str, at: LocalCheckpoint | None = None
+        self,
+        names: Sequence[str],
+        *,
+        owner: str,
+        at: LocalCheckpoint | None = None,
+        is_ephemeral: bool = False,
     ) -> list[ForkedSession]:
         """Begin sessions that stand where this one does now; no byte is copied. They survive power
         loss on return, with as much in them as was synced here. The caller holds `committing`.
@@ -162,6 +167,7 @@ class Mounted:
             names: What to call them; "" draws a name.
             owner: Who forks.
             at: Where they shall stand instead.
+            is_ephemeral: Whether they shall be; the rest of their policy is that of this one.
 
         Raises:
             BusyError: There is a session of such a name; those before it were begun.
@@ -174,7 +180,7 @@ class Mounted:
         if at is not None:
             frozen = replace(frozen, base=at.base, layers=at.layers)
             session = await self.blocking.job(partial(session_at, self.workspace, session, at.base))
-        parent = ForkParent(self.workspace, self.spec.state_dir, self.name, session)
+        parent = ForkParent(self.workspace, self.spec.state_dir, self.name, session, is_ephemeral)
         return await self.blocking.job(
             lambda: begin_forks(parent, frozen, list(zip(names, ids, strict=True)), owner=owner)
         )

@@ -23,6 +23,7 @@ from workspacefs.refs import RefRecord
 from workspacefs.refs.policy import NO_POLICY
 from workspacefs.statedir import StateDir
 from workspacefs.workspace.commit import settle_ref
+from workspacefs.workspace.leftovers import end_leftover
 from workspacefs.workspace.local import LocalRecord, LocalSession, new_saver
 from workspacefs.workspace.pending import Pending, entries_in
 from workspacefs.workspace.saving import load_saved
@@ -38,6 +39,7 @@ from workspacefs_daemon.spec import SessionSpec
 log = logging.getLogger(__name__)
 
 _BATCH_ROWS: Final = 2000
+_DRAWN_BYTES: Final = 3
 _CACHE_BYTES: Final = 16 << 20
 """The kernel caches what is read; ours only bridges neighbouring small files in one frame."""
 
@@ -52,6 +54,11 @@ def open_mounted(spec: SessionSpec, environ: Mapping[str, str]) -> Mounted:
     Raises:
         WorkspaceError: As workspace, session and layers tell.
     """
+    if spec.session_name is None and spec.policy.get("ephemeral") is True:
+        # Its name is not given again: the usual one of this account must not be used up.
+        usual = next(default_session_names(spec.state_dir))
+        drawn = f"{usual}.{secrets.token_hex(_DRAWN_BYTES)}"
+        spec = replace(spec, session_name=drawn)
     if not spec.is_far:
         workspace = Workspace.open(spec.store_url, cache_bytes=_CACHE_BYTES)
         near = _open_view(spec, workspace, None) if spec.read_only else _open(spec, workspace, None)
@@ -84,8 +91,35 @@ def _open_view(spec: SessionSpec, workspace: Workspace, far: FarStore | None) ->
 
 
 def _open(spec: SessionSpec, workspace: Workspace, far: FarStore | None) -> Mounted:
-    name, local = _lock_session(spec, workspace)
+    state = StateDir(spec.state_dir)
+    if (name := spec.session_name) is not None:
+        local = LocalSession.lock(state, workspace.id, name)
+        return _open_locked(spec, workspace, far, name, local)
+    for name in default_session_names(spec.state_dir):
+        try:
+            local = LocalSession.lock(state, workspace.id, name)
+            return _open_locked(spec, workspace, far, name, local)
+        except BusyError as exc:
+            if exc.kind != "session.mounted":
+                raise
+        except RefusedError as exc:
+            if exc.kind != "session.deleted":
+                raise
+    raise AssertionError("there are names without end")
+
+
+def _open_locked(
+    spec: SessionSpec, workspace: Workspace, far: FarStore | None, name: str, local: LocalSession
+) -> Mounted:
+    """Open a session in its directory, which is closed if that fails."""
     try:
+        if end_leftover(workspace, local, name, ended_by=owner_name()):
+            raise RefusedError(
+                f"session {name} was ephemeral and its process was killed, so it is deleted with "
+                "what was not committed, as it would have been by umount; choose another name",
+                kind="session.deleted",
+                session=name,
+            )
         now_ns, saver = workspace.clock.now_ns(), new_saver()
         lease = own_lease(saver, now_ns=now_ns)
         session, is_new = open_session(
@@ -132,24 +166,6 @@ def _root_of(workspace: Workspace, session: OpenSession, record: LocalRecord) ->
         workspace, record.base, created_ns=session.session.created_ns,
         uid=os.geteuid(), gid=os.getegid(),
     )  # fmt: skip
-
-
-def _lock_session(spec: SessionSpec, workspace: Workspace) -> tuple[str, LocalSession]:
-    state = StateDir(spec.state_dir)
-    if spec.session_name is not None:
-        return spec.session_name, LocalSession.lock(state, workspace.id, spec.session_name)
-    return _first_free(default_session_names(spec.state_dir), state, workspace.id)
-
-
-def _first_free(
-    names: Iterator[str], state: StateDir, workspace_id: str
-) -> tuple[str, LocalSession]:
-    while True:
-        name = next(names)
-        try:
-            return name, LocalSession.lock(state, workspace_id, name)
-        except BusyError:
-            continue
 
 
 def _find_record(local: LocalSession, session: OpenSession, name: str) -> LocalRecord | None:

@@ -115,6 +115,7 @@ class Ops:
                 with self._moving():
                     return await self._going_back.undo(args, progress)
             case "pause":
+                self._retirement.check_may_pause()
                 return await self._publishing.pause(args, progress)
             case "policy":
                 return await self._retirement.change(args)

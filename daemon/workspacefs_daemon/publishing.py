@@ -106,7 +106,9 @@ class Publishing:
         async with mounted.committing:
             await flush_maps(mounted)
             with trio.CancelScope(shield=True):
-                forked = await mounted.fork(names, owner=owner_name(), at=at)
+                forked = await mounted.fork(
+                    names, owner=owner_name(), at=at, is_ephemeral=args.get("ephemeral") is True
+                )
         log.info(
             "session.forked",
             extra={

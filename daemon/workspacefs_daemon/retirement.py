@@ -5,8 +5,8 @@ time is over. And what an end means for a session that shall not outlive its mou
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final
 
@@ -21,8 +21,11 @@ from workspacefs.errors import (
     WorkspaceError,
 )
 from workspacefs.refs.policy import NO_POLICY, SessionPolicy
+from workspacefs.workspace.leftovers import note_ephemeral
 from workspacefs.workspace.policies import Pause, Stillness, change_policy, pause_due
+from workspacefs.workspace.session_deletion import end_ephemeral
 from workspacefs.workspace.sessions import is_as_left
+from workspacefs_daemon.identity import owner_name
 from workspacefs_daemon.mounted import Mounted
 from workspacefs_daemon.publishing import check_is_session, flush_maps, own_provenance
 
@@ -31,6 +34,9 @@ log = logging.getLogger(__name__)
 _NO_USE: Final = frozenset(("statfs", "forget", "getattr", "getxattr", "opendir", "releasedir"))
 """Messages that df, monitors, the kernel's memory and our own syncfs cause as well as programs.
 Whoever works with files causes others too."""
+
+_DELETION_S: Final = 10.0
+"""Longest time that an unmount waits for the store to hear that an ephemeral session ended."""
 
 
 class Retirement:
@@ -51,6 +57,30 @@ class Retirement:
         """The session's policy, as far as this mount has heard."""
         session = self._mounted.session
         return NO_POLICY if session is None else session.session.policy
+
+    @contextmanager
+    def beginning(self) -> Iterator[None]:
+        """Write down, before the mount is made within the block, what a kill must not undo."""
+        chain = self._mounted.chain
+        if chain.is_read_only:
+            yield
+            return
+        note_ephemeral(chain.local, is_so=self.policy.ephemeral)
+        try:
+            yield
+        except BaseException:
+            note_ephemeral(chain.local, is_so=False)  # it was never mounted, so it has not ended
+            raise
+
+    def check_may_pause(self) -> None:
+        """Refuse to pause an ephemeral session when somebody asks for it: it would be deleted."""
+        if self.policy.ephemeral:
+            raise RefusedError(
+                f"session {self._mounted.name} is ephemeral: it is deleted when its mount ends. To "
+                "keep it, first: workspacefs session set "
+                f"{self._mounted.spec.mountpoint} {self._mounted.name} --no-ephemeral",
+                kind="session.ephemeral",
+            )
 
     def _uses(self) -> int:
         return sum(count for name, count in self._counts.items() if name not in _NO_USE)
@@ -118,8 +148,15 @@ class Retirement:
     async def finish(self) -> None:
         """Do what is left to do when the mount is gone, and nothing is served any more."""
         mounted = self._mounted
-        if not self._pauses or mounted.is_lost or mounted.chain.record.checkpoints:
+        if mounted.is_lost:
             return
+        if self.policy.ephemeral:
+            await self._delete()
+        elif self._pauses and not mounted.chain.record.checkpoints:
+            await self._store_rest()
+
+    async def _store_rest(self) -> None:
+        mounted = self._mounted
         try:
             async with mounted.committing:
                 with mounted.noting_loss():
@@ -130,6 +167,26 @@ class Retirement:
         else:
             mounted.chain.forget_at_close()
             log.info("session.paused", extra={"session": mounted.name})
+
+    async def _delete(self) -> None:
+        mounted, session = self._mounted, self._mounted.session
+        assert session is not None
+        is_gone = False
+        with trio.move_on_after(_DELETION_S):
+            try:
+                is_gone = await mounted.blocking.errand(
+                    lambda: end_ephemeral(mounted.workspace, session, ended_by=owner_name())
+                )
+            except WorkspaceError as exc:
+                log.warning("session.not_deleted", extra={"kind": exc.kind, "reason": str(exc)})
+            else:
+                if not is_gone:
+                    return
+        # With the lease goes who may delete it: if the store has not answered, we still may.
+        mounted.session = None
+        if is_gone:
+            mounted.chain.forget_at_close()
+            log.info("session.deleted", extra={"session": mounted.name, "why": "ephemeral"})
 
     async def change(self, args: Mapping[str, object]) -> dict[str, object]:
         """Change the session's policy; an operation of the control socket."""
@@ -148,4 +205,8 @@ class Retirement:
                 # Else a commit is unclear, or we were robbed: whoever writes next finds out.
                 if is_as_left(found.record, known, mounted.chain.record.saver):
                     mounted.session = found
+                is_ephemeral = found.session.policy.ephemeral
+                await mounted.blocking.job(
+                    lambda: note_ephemeral(mounted.chain.local, is_so=is_ephemeral)
+                )
         return {"session": mounted.name, "policy": found.session.policy.document()}

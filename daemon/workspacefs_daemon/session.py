@@ -22,6 +22,7 @@ from workspacefs_daemon.adoption import Adoption
 from workspacefs_daemon.background.reading_ahead import keep_file_ids, read_ahead
 from workspacefs_daemon.background.retiring import retire
 from workspacefs_daemon.background.saving import autosave
+from workspacefs_daemon.background.sweeping import sweep
 from workspacefs_daemon.background.tidying import tidy_layers
 from workspacefs_daemon.background.uploading import upload_early
 from workspacefs_daemon.bindings.fuse.hidden import HiddenOperations
@@ -107,13 +108,14 @@ async def _serve(
         await _find_top(mounted)
         async with trio.open_nursery() as nursery:
             await nursery.start(serve_control, socket_path, ops)
-            with clear_mountpoint(spec):
+            with retirement.beginning(), clear_mountpoint(spec):
                 mount(operations, spec, mounted.name)
             try:
                 nursery.start_soon(mounted.durability.run)
                 if not mounted.is_read_only:
                     nursery.start_soon(beside, partial(tidy_layers, mounted))
                     nursery.start_soon(beside, partial(retire, retirement))
+                    nursery.start_soon(beside, partial(sweep, mounted))
                 nursery.start_soon(_unmount_on_signal, spec.mountpoint, mounted)
                 nursery.start_soon(_announce, mounted, socket_path, ready, adoption)
                 if metrics is not None:

@@ -190,6 +190,110 @@ def test_time_counts_from_the_mount(machine: Machine) -> None:
     wait_until(machine, lambda: is_gone(again))
 
 
+# -- ephemeral ----------------------------------------------------------------------------------
+
+
+def names_of(machine: Machine) -> set[str]:
+    """Return the names of all sessions that there are."""
+    rows = machine.json("session", "list", machine.store, "--all")["sessions"]
+    assert isinstance(rows, list)
+    return {row["session"] for row in rows}
+
+
+def test_ephemeral_session_ends_with_its_mount(machine: Machine, other: Machine) -> None:
+    """What was landed stays, and nothing else; the usual name of the account is not used up."""
+    mount = machine.mount(session=None, ephemeral=True)
+    work(mount)
+    mount.commit("kept", "--into", "main")
+    (mount.path / "not-kept").write_text("x" * 1000)
+    machine.run("pause", mount.path, code=ExitCode.REFUSED)
+
+    mount.umount()
+
+    assert names_of(other) == set()
+    assert is_nothing_left(machine)
+    view = machine.mount(session=None)
+    assert (view.path / "d/b").exists()
+    assert not (view.path / "not-kept").exists()
+    assert view.document["session"] != mount.document["session"]
+
+
+def test_killed_ephemeral_session_is_deleted_by_the_next_mount(machine: Machine) -> None:
+    """Of any session of that workspace."""
+    mount = machine.mount("gone", session="gone", ephemeral=True)
+    living = machine.mount("living", session="living", ephemeral=True)
+    work(mount)
+    mount.kill()
+    machine.mount("kept", session="kept")
+
+    wait_until(machine, lambda: names_of(machine) == {"kept", "living"})
+
+    wait_until(machine, lambda: not list(machine.state_dir.glob("sessions/*/gone/session.json")))
+    assert os.path.ismount(living.path)
+
+
+def test_killed_ephemeral_session_is_not_mounted_again(machine: Machine) -> None:
+    """It has ended, as by umount."""
+    mount = machine.mount(ephemeral=True)
+    work(mount)
+    mount.kill()
+
+    refused = machine.start("mount", machine.store, mount.path, "--session", "s")
+
+    assert refused.returncode == ExitCode.REFUSED
+    assert b"ephemeral" in refused.stderr
+    assert names_of(machine) == set()
+    assert is_nothing_left(machine)
+
+
+def test_session_that_is_not_ephemeral_any_more_stays(machine: Machine, other: Machine) -> None:
+    """Whoever says so, and whatever comes after."""
+    mount = machine.mount(ephemeral=True)
+    work(mount)
+    before = tree_of(mount.path)
+    other.run("session", "set", other.store, "s", "--no-ephemeral")
+
+    mount.umount()
+
+    mount = mount.again()
+    assert tree_of(mount.path) == before
+    machine.run("session", "set", machine.store, "s", "--ephemeral")
+    machine.run("session", "set", machine.store, "s", "--no-ephemeral")
+    mount.kill()
+    assert tree_of(mount.again().path) == before
+
+
+def test_ephemeral_fork(machine: Machine) -> None:
+    """It goes, its parent stays as it is."""
+    parent = machine.mount("parent", session="parent", idle_pause="1h")
+    work(parent)
+    before = tree_of(parent.path)
+    place = machine.directory / "fork"
+    machine.json("fork", parent.path, place, "--session", "fork", "--ephemeral")
+    machine.keep(place)
+    assert tree_of(place) == before
+    policy = row_of(machine, "fork")["policy"]
+    assert policy == {**row_of(machine, "parent")["policy"], "ephemeral": True}  # type: ignore[dict-item]
+
+    machine.run("umount", place)
+
+    assert names_of(machine) == {"parent"}
+    assert tree_of(parent.path) == before
+
+
+def test_ephemeral_session_whose_time_is_over_is_deleted(machine: Machine) -> None:
+    """That is how its mount ends, also for programs that use it still."""
+    mount = machine.mount(ephemeral=True, ttl="1s")
+    with (mount.path / "open").open("w") as file:
+        file.write("x")
+        wait_until(machine, lambda: not os.path.ismount(mount.path))
+        assert names_of(machine) == {"s"}
+    wait_until(machine, lambda: is_gone(mount))
+
+    assert names_of(machine) == set()
+    assert is_nothing_left(machine)
+
+
 # -- changing a policy --------------------------------------------------------------------------
 
 

@@ -35,6 +35,8 @@ from workspacefs.workspace.layer_pool import LayerPlace, LayerPool
 _FORMAT: Final = 2
 _RECORD: Final = "session.json"
 _EARLIER: Final = "earlier-"
+EPHEMERAL_MARK: Final = "ephemeral"
+"""File in the directory of a session: see leftovers.py."""
 _OLD_NUMBERS: Final = 1 << 32
 _SLASH: Final = ","
 """Stands for / in directory names, as in keys: no session name has a comma."""
@@ -131,7 +133,7 @@ class LocalSession:
         Raises:
             BusyError: Another process has the session mounted (kind "session.mounted").
         """
-        directory = _sessions_of(state, workspace_id) / name.replace("/", _SLASH)
+        directory = sessions_dir(state, workspace_id) / name.replace("/", _SLASH)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -181,6 +183,7 @@ class LocalSession:
         layers may still be there.
         """
         (self.directory / _RECORD).unlink()
+        (self.directory / EPHEMERAL_MARK).unlink(missing_ok=True)
         sync_directory(self.directory)
         self.pool.release(record.all_places())
 
@@ -230,7 +233,7 @@ class LocalSession:
 
 def open_pool(state: StateDir, workspace_id: str) -> LayerPool:
     """Return the layers of a workspace on this machine."""
-    sessions = _sessions_of(state, workspace_id)
+    sessions = sessions_dir(state, workspace_id)
 
     def find_used() -> frozenset[str]:
         records = (_load(path) for path in _iter_record_paths(sessions))
@@ -261,7 +264,7 @@ def local_sizes(state: StateDir, workspace_id: str) -> dict[str, LocalSizes]:
     """
     pool = open_pool(state, workspace_id)
     records = []
-    for path in _iter_record_paths(_sessions_of(state, workspace_id)):
+    for path in _iter_record_paths(sessions_dir(state, workspace_id)):
         with suppress(IntegrityError, RefusedError):  # to mount it says so
             if (record := _load(path)) is not None:
                 records.append(record)
@@ -285,8 +288,14 @@ def _names_in(record: LocalRecord) -> set[str]:
     return {place.name for place in record.all_places()}
 
 
-def _sessions_of(state: StateDir, workspace_id: str) -> Path:
+def sessions_dir(state: StateDir, workspace_id: str) -> Path:
+    """Return where the directories of a workspace's sessions are."""
     return Path(state.sessions_dir) / workspace_id
+
+
+def session_name(directory: Path) -> str:
+    """Return the name of the session that a directory belongs to."""
+    return directory.name.replace(_SLASH, "/")
 
 
 def _iter_record_paths(sessions: Path) -> Iterator[Path]:

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from workspacefs.errors import MovedError, NotFoundError, RefusedError
 from workspacefs.layers.database import Database
-from workspacefs.refs import Moved, RefKind, RefRecord
+from workspacefs.refs import Moved, RefKind, RefRecord, Stale
 from workspacefs.statedir import StateDir
 from workspacefs.workspace.local import LocalRecord, LocalSession
 from workspacefs.workspace.publish import RefMove, log_move, make_move, plan_move
-from workspacefs.workspace.sessions import held_error
+from workspacefs.workspace.sessions import OpenSession, held_error, is_taken
 from workspacefs.workspace.workspace import Workspace
 
 
@@ -63,19 +63,8 @@ def delete_session(
                 kind="session.has_work",
                 session=name,
             )
-        previous, version = found
-        move = RefMove(
-            kind=RefKind.SESSION,
-            name=name,
-            expected=version,
-            previous=previous,
-            action="delete",
-            moved_by=deleted_by,
-            session=replace(session, state="deleted"),
-        )
-        planned = plan_move(workspace, previous.commit_id, move)
-        log_move(workspace, planned)
-        if not isinstance(make_move(workspace, planned, previous), Moved):
+        answer = bury(workspace, OpenSession(session, *found), deleted_by=deleted_by)
+        if not isinstance(answer, Moved):
             raise MovedError(
                 f"session {name} was moved by someone else just now; look, and try again",
                 kind="session.moved",
@@ -85,7 +74,40 @@ def delete_session(
             local.forget(record)
     finally:
         local.close()
-    return previous
+    return found[0]
+
+
+def bury(workspace: Workspace, session: OpenSession, *, deleted_by: str) -> Moved | Stale:
+    """Make the ref of a session a gravestone, if it is as we know it; nothing here is deleted."""
+    move = RefMove(
+        kind=RefKind.SESSION,
+        name=session.session.name,
+        expected=session.version,
+        previous=session.record,
+        action="delete",
+        moved_by=deleted_by,
+        session=replace(session.session, state="deleted"),
+    )
+    planned = plan_move(workspace, session.record.commit_id, move)
+    log_move(workspace, planned)
+    return make_move(workspace, planned, session.record)
+
+
+def end_ephemeral(workspace: Workspace, session: OpenSession, *, ended_by: str) -> bool:
+    """Delete an ephemeral session that we have, at its end. False: it is not ephemeral any more, or
+    somebody else has it; then it stays.
+    """
+    while True:
+        answer = bury(workspace, session, deleted_by=ended_by)
+        if isinstance(answer, Moved):
+            return True
+        found = answer.current
+        there = None if found is None else found.session
+        if found is None or there is None or answer.version is None:
+            return True
+        if is_taken(there, session.session) or not there.policy.ephemeral:
+            return False
+        session = OpenSession(there, found, answer.version)
 
 
 def has_work(local: LocalSession, record: LocalRecord) -> bool:

@@ -45,6 +45,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="stand where the session stood at that checkpoint, not where it is now",
     )
     parser.add_argument(
+        "--ephemeral",
+        action="store_true",
+        help="delete the fork when it is unmounted, with what was not committed",
+    )
+    parser.add_argument(
         "--count",
         metavar="N",
         type=int,
@@ -57,7 +62,9 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     address = _address(options.source, context)
     places, names = _wanted(options)
     with address.connect() as session:
-        answer = session.call("fork", {"names": names, "at": options.at})
+        answer = session.call(
+            "fork", {"names": names, "at": options.at, "ephemeral": options.ephemeral}
+        )
     forks, mount = answer["sessions"], answer["mount"]
     assert isinstance(forks, list)
     assert isinstance(mount, dict)
