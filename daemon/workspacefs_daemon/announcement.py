@@ -36,13 +36,17 @@ class Announcement:
         self.is_made = False
 
     def ready(self, result: Mapping[str, object]) -> None:
-        """Say that the mount answers.
+        """Say that the mount answers; of a session that was put away, that this is done.
 
         Args:
             result: At least session, session_id, socket, mountpoint, store_url and branch, all
                 text; whatever else stands in it goes to the asker as well.
         """
         assert not self.is_made, "a session announces itself once"
+        if self._spec.puts_away:  # it is over, and there is nothing to be found
+            self.is_made = True
+            self._tell({"ok": {**result, "pid": os.getpid()}})
+            return
         live = LiveSession(
             session=str(result["session"]),
             session_id=str(result["session_id"]),

@@ -426,6 +426,10 @@ class LayerChain:
         """Have close() delete the session from this machine: all of it is in the store."""
         self._forgets = True
 
+    def keep_at_close(self) -> None:
+        """Have close() keep the session here after all."""
+        self._forgets = False
+
     async def close(self) -> None:
         """Make everything durable and let go of it; nothing may be served any more."""
         if self._local is None:

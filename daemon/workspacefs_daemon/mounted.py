@@ -339,21 +339,26 @@ class Mounted:
                 self.stop_writing()
             raise
 
-    async def _drop_lease(self) -> None:
-        session = self.session
+    async def _drop_lease(self) -> bool:
+        """Give the session back; tell whether it is nobody's now, or not ours."""
+        session, is_dropped = self.session, False
         if session is None or self.is_lost or session.session.lease is None:
-            return
+            return True
         with trio.move_on_after(_LAST_WORD_S):
             try:
                 has_work = self.is_unsaved()
                 await self.blocking.errand(
                     lambda: drop_lease(self.workspace, session, has_work=has_work)
                 )
+                is_dropped = True
             except WorkspaceError as exc:
                 # It stays ours, and is in nobody's way here.
                 log.info("session.lease_kept", extra={"kind": exc.kind, "reason": str(exc)})
+        return is_dropped
 
     async def close(self) -> None:
         """Make everything durable and let go of it; nothing may be served any more."""
-        await self._drop_lease()
+        if not await self._drop_lease():
+            # Whoever still has the lease is known by what is here: it goes with the next pause.
+            self.chain.keep_at_close()
         await self.chain.close()

@@ -22,7 +22,7 @@ from workspacefs_daemon.adoption import Adoption
 from workspacefs_daemon.background.reading_ahead import keep_file_ids, read_ahead
 from workspacefs_daemon.background.retiring import retire
 from workspacefs_daemon.background.saving import autosave
-from workspacefs_daemon.background.sweeping import sweep
+from workspacefs_daemon.background.sweeping import Sweeper
 from workspacefs_daemon.background.tidying import tidy_layers
 from workspacefs_daemon.background.uploading import upload_early
 from workspacefs_daemon.bindings.fuse.hidden import HiddenOperations
@@ -38,6 +38,7 @@ from workspacefs_daemon.mountpoints import clear_mountpoint
 from workspacefs_daemon.opening import open_mounted
 from workspacefs_daemon.ops import Ops, describe_session
 from workspacefs_daemon.publishing import flush_maps, own_provenance
+from workspacefs_daemon.putting_away import put_away
 from workspacefs_daemon.retirement import Retirement
 from workspacefs_daemon.spec import SessionSpec
 
@@ -79,7 +80,10 @@ def run_session(
     gc.set_threshold(*_GC_THRESHOLDS)
     bound_memory()
     mounted = open_mounted(spec, environ)
-    trio.run(_serve, mounted, ready, environ)
+    if spec.puts_away:
+        trio.run(put_away, mounted, ready)
+    else:
+        trio.run(_serve, mounted, ready, environ)
 
 
 async def _serve(
@@ -115,7 +119,7 @@ async def _serve(
                 if not mounted.is_read_only:
                     nursery.start_soon(beside, partial(tidy_layers, mounted))
                     nursery.start_soon(beside, partial(retire, retirement))
-                    nursery.start_soon(beside, partial(sweep, mounted))
+                    nursery.start_soon(beside, Sweeper(mounted, environ).run)
                 nursery.start_soon(_unmount_on_signal, spec.mountpoint, mounted)
                 nursery.start_soon(_announce, mounted, socket_path, ready, adoption)
                 if metrics is not None:

@@ -56,6 +56,10 @@ class SessionSpec:
     """Longest time that work stays on this machine alone; None: until it is committed."""
     policy: Mapping[str, object] = field(default_factory=dict)
     """What the session's policy shall say from now on, by member of SessionPolicy."""
+    puts_away: bool = False
+    """Whether to mount nothing: the session is stored, and deleted from this machine."""
+    drops_checkpoints: bool = False
+    """Whether it is, though it has checkpoints."""
     cache_limit_bytes: int | None = None
     """How large the cache of this account may grow; None: as it was, or its default."""
     metrics: str | None = None
@@ -96,6 +100,8 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "steals": (bool,),
     "autosave_s": (float, int, type(None)),
     "policy": (dict,),
+    "puts_away": (bool,),
+    "drops_checkpoints": (bool,),
     "cache_limit_bytes": (int, type(None)),
     "metrics": (str, type(None)),
 }

@@ -112,7 +112,8 @@ def serve_session(run_session: RunSession, spec: SessionSpec, announcement: Anno
     try:
         if not spec.is_far:
             spec = dataclasses.replace(spec, store_url=open_backend(spec.store_url).url)
-        prepare_mountpoint(spec)
+        if not spec.puts_away:
+            prepare_mountpoint(spec)
         run_session(spec, announcement.ready, announcement.failed)
     except BaseException as exc:  # noqa: BLE001  # the root of a session: every end is told
         announcement.failed(_only_cause(exc))

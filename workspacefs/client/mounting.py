@@ -44,7 +44,7 @@ def mount_session(
     said_before = _size_of(state.crash_file)
     with made_mountpoint(mountpoint, is_wanted=makes_directory):
         try:
-            result = _ask(spec, state, environ)
+            result = ask_supervisor(spec, state, environ)
         except WorkspaceError as exc:
             if exc.kind == "mount.refused":
                 raise with_reason(exc, state.crash_file, said_before) from exc
@@ -66,9 +66,14 @@ def made_mountpoint(path: str, *, is_wanted: bool) -> Iterator[None]:
         raise
 
 
-def _ask(
-    spec: Mapping[str, object], state: StateDir, environ: Mapping[str, str]
+def ask_supervisor(
+    spec: Mapping[str, object],
+    state: StateDir,
+    environ: Mapping[str, str],
+    *,
+    timeout_s: float = MOUNT_TIMEOUT_S,
 ) -> dict[str, object]:
+    """Have the supervisor start a session process; return what that says. See mount_session."""
     # Over a socket that only we may read, not as an argument: it holds keys.
     args = {
         "spec": {**spec, "store_environ": store_environment(environ)},
@@ -79,7 +84,7 @@ def _ask(
     for _ in range(_TRIES_MAX):
         with ensure_supervisor(state, daemon_environment(environ), is_far=is_far) as supervisor:
             try:
-                return supervisor.call("mount", args, timeout_s=MOUNT_TIMEOUT_S)
+                return supervisor.call("mount", args, timeout_s=timeout_s)
             except UnavailableError as exc:
                 # One that stepped back because the code changed, or was just ending: get the next.
                 if exc.kind != "supervisor.outdated":

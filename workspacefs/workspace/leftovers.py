@@ -7,8 +7,6 @@ is the policy in the store.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from pathlib import Path
 
 from workspacefs.errors import BusyError, WorkspaceError
 from workspacefs.layers.journal import sync_directory
@@ -34,18 +32,21 @@ def note_ephemeral(local: LocalSession, *, is_so: bool) -> None:
     sync_directory(local.directory)
 
 
-def end_leftovers(workspace: Workspace, state: StateDir, *, ended_by: str) -> list[str]:
-    """Delete the ephemeral sessions that were mounted on this machine and are not any more; return
-    their names. What cannot be deleted now is left for the next time.
+def end_leftovers(
+    workspace: Workspace, state: StateDir, *, ended_by: str, is_dry: bool = False
+) -> list[str]:
+    """Delete the ephemeral sessions that were mounted on this machine and are not any more, or do
+    nothing if `is_dry`; return their names. What cannot be deleted now is left for the next time.
     """
     ended = []
-    for name in find_leftovers(workspace, state):
+    for mark in sorted(sessions_dir(state, workspace.id).glob(f"*/{EPHEMERAL_MARK}")):
+        name = session_name(mark.parent)
         try:
             local = LocalSession.lock(state, workspace.id, name)
         except BusyError:
             continue  # it is mounted
         try:
-            if end_leftover(workspace, local, name, ended_by=ended_by):
+            if end_leftover(workspace, local, name, ended_by=ended_by, is_dry=is_dry):
                 ended.append(name)
         except WorkspaceError as exc:
             extra = {"session": name, "kind": exc.kind, "reason": str(exc)}
@@ -55,19 +56,11 @@ def end_leftovers(workspace: Workspace, state: StateDir, *, ended_by: str) -> li
     return ended
 
 
-def find_leftovers(workspace: Workspace, state: StateDir) -> list[str]:
-    """Return the names of sessions that are marked; some of them may be mounted."""
-    return sorted(session_name(path) for path in _iter_marked(sessions_dir(state, workspace.id)))
-
-
-def _iter_marked(sessions: Path) -> Iterator[Path]:
-    for mark in sessions.glob(f"*/{EPHEMERAL_MARK}"):
-        yield mark.parent
-
-
-def end_leftover(workspace: Workspace, local: LocalSession, name: str, *, ended_by: str) -> bool:
+def end_leftover(
+    workspace: Workspace, local: LocalSession, name: str, *, ended_by: str, is_dry: bool = False
+) -> bool:
     """Delete a session that we have locked, if it was mounted as an ephemeral one and its process
-    was killed; tell whether it is gone.
+    was killed; tell whether it is gone, or would be if this were not `is_dry`.
     """
     if not (local.directory / EPHEMERAL_MARK).exists():
         return False
@@ -82,8 +75,11 @@ def end_leftover(workspace: Workspace, local: LocalSession, name: str, *, ended_
         or not session.policy.ephemeral
         or (session.lease is not None and session.lease.saver != record.saver)
     ):
-        note_ephemeral(local, is_so=False)  # changed elsewhere, or somebody else has it
+        if not is_dry:
+            note_ephemeral(local, is_so=False)  # changed elsewhere, or somebody else has it
         return False
+    if is_dry:
+        return True
     is_gone = session.is_deleted or end_ephemeral(
         workspace, OpenSession(session, *found), ended_by=ended_by
     )

@@ -231,6 +231,11 @@ class LocalSession:
         os.close(self._lock_fd)
 
 
+def has_copy(state: StateDir, workspace_id: str, name: str) -> bool:
+    """Tell whether there is work of a session of that name here, mounted or not."""
+    return (sessions_dir(state, workspace_id) / name.replace("/", _SLASH) / _RECORD).exists()
+
+
 def open_pool(state: StateDir, workspace_id: str) -> LayerPool:
     """Return the layers of a workspace on this machine."""
     sessions = sessions_dir(state, workspace_id)

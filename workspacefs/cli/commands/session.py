@@ -11,7 +11,7 @@ from workspacefs.cli.parser import add_store_flags
 from workspacefs.cli.policies import OF_A_SESSION, add_policy_flags, policy_changes, policy_text
 from workspacefs.cli.provenance import own_name
 from workspacefs.cli.revision import open_place
-from workspacefs.cli.session_changes import set_policy
+from workspacefs.cli.session_changes import archive, set_policy, tidy
 from workspacefs.cli.stored_sessions import sessions_of
 from workspacefs.client.registry import load_sessions
 from workspacefs.errors import NotFoundError, UsageError
@@ -24,7 +24,7 @@ EXAMPLE = """\
   workspacefs session set ./store fix-login --archive-after 7d --delete-after 90d
   workspacefs session delete ./store fix-login"""
 
-_NAMES: Final = {"show": ("NAME",), "delete": ("NAME",), "set": ("NAME",)}
+_NAMES: Final = {"show": ("NAME",), "delete": ("NAME",), "set": ("NAME",), "archive": ("NAME",)}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,14 +33,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "action",
         choices=tuple(_ACTIONS),
         help="list all; show one; show which was forked from which; set when one pauses, is "
-        "archived or deleted by itself; delete one",
+        "archived or deleted by itself; archive one: all of it to the store; tidy: archive and "
+        "delete those whose time has come; delete one",
     )
     parser.add_argument(
         "words",
         metavar="[URL|PATH] [NAME]",
         nargs="*",
-        help="store, or something in a mount (default: the working directory); for show, set and "
-        "delete, the session",
+        help="store, or something in a mount (default: the working directory); for show, set, "
+        "archive and delete, the session",
     )
     parser.add_argument("--all", action="store_true", help="list those that are archived, too")
     parser.add_argument(
@@ -48,6 +49,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="delete it with work on this machine that is in no commit, and though another machine "
         "has it mounted",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="tidy: say what would be done")
+    parser.add_argument(
+        "--drop-checkpoints",
+        action="store_true",
+        help="archive a session though it has checkpoints, which are lost with this machine's copy",
     )
     add_policy_flags(parser, OF_A_SESSION)
     add_store_flags(parser)
@@ -136,6 +143,8 @@ _ACTIONS: Final[Mapping[str, Callable[..., Mapping[str, object]]]] = {
     "show": _show,
     "tree": _tree,
     "set": set_policy,
+    "archive": archive,
+    "tidy": tidy,
     "delete": _delete,
 }
 

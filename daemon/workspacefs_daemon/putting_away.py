@@ -1,0 +1,39 @@
+"""A session process that mounts nothing: it stores a session's work and deletes it here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from workspacefs.errors import RefusedError
+from workspacefs_daemon.mounted import Mounted
+from workspacefs_daemon.publishing import own_provenance
+
+log = logging.getLogger(__name__)
+
+
+async def put_away(mounted: Mounted, ready: Callable[[Mapping[str, object]], None]) -> None:
+    """Store all of a session and let go of it; say so when it is done.
+
+    Raises:
+        RefusedError: It has checkpoints.
+        UnavailableError: The store does not answer; all of it is still here then.
+    """
+    chain = mounted.chain
+    try:
+        names = [one.name for one in chain.record.checkpoints]
+        if names and not mounted.spec.drops_checkpoints:
+            raise RefusedError(
+                f"session {mounted.name} has checkpoints that are on this machine alone and would "
+                f"be lost ({', '.join(names[:8])}); fork what you need of them, then give "
+                "--drop-checkpoints",
+                kind="session.has_checkpoints",
+                checkpoints=len(names),
+            )
+        async with mounted.committing:
+            await mounted.save(own_provenance(mounted))
+        chain.forget_at_close()
+    finally:
+        await mounted.close()
+    log.info("session.put_away", extra={"session": mounted.name})
+    ready({"session": mounted.name, "session_id": mounted.session_id})
