@@ -26,6 +26,7 @@ from workspacefs.workspace.commit import settle_ref
 from workspacefs.workspace.leftovers import end_leftover
 from workspacefs.workspace.local import LocalRecord, LocalSession, new_saver
 from workspacefs.workspace.pending import Pending, entries_in
+from workspacefs.workspace.renaming import bring_copy
 from workspacefs.workspace.saving import load_saved
 from workspacefs.workspace.sessions import OpenSession, open_session, root_of, take_lease
 from workspacefs.workspace.tree_rows import rows_between
@@ -126,6 +127,8 @@ def _open_locked(
             workspace, name, branch=spec.branch, owner=owner_name(), lease=lease,
             policy=NO_POLICY.changed(spec.policy),
         )  # fmt: skip
+        if not is_new:
+            bring_copy(workspace, StateDir(spec.state_dir), local, session.session.session_id)
         found = _find_record(local, session, name)
         if found is not None:
             lease = own_lease(found.saver, now_ns=now_ns)

@@ -1,4 +1,4 @@
-"""What `workspacefs session` does to sessions: their policies, archiving, tidying."""
+"""What `workspacefs session` does to sessions: their policies, names, archiving, tidying."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from workspacefs.refs import RefKind
 from workspacefs.workspace.archiving import PutAway, archive_session, tidy_sessions
 from workspacefs.workspace.leftovers import end_leftovers
 from workspacefs.workspace.policies import change_policy
+from workspacefs.workspace.renaming import rename_session
 from workspacefs.workspace.workspace import Workspace
 
 
@@ -42,6 +43,16 @@ def set_policy(
         policy = change_policy(workspace, name, changes).session.policy.document()
     context.out.line(f"session {name}: {policy_text(policy) or 'nothing happens by itself'}")
     return {"session": name, "policy": policy}
+
+
+def rename(
+    where: str | None, name: str, new_name: str, options: argparse.Namespace, context: Context
+) -> Mapping[str, object]:
+    """Give a session that is not mounted another name."""
+    workspace = open_place(where, None, options, context).workspace
+    rename_session(workspace, context.state, name, new_name, renamed_by=own_name())
+    context.out.line(f"session {name} is called {new_name} now")
+    return {"session": new_name, "renamed_from": name}
 
 
 def archive(

@@ -11,6 +11,7 @@ from workspacefs.cli.revision import open_place
 from workspacefs.client.registry import LiveSession, find_hidden
 from workspacefs.refs import Lease, RefKind, SavedWork
 from workspacefs.workspace.local import local_sizes
+from workspacefs.workspace.sessions import is_in_place
 from workspacefs.workspace.workspace import Workspace
 
 
@@ -37,12 +38,16 @@ def sessions_of(
     local = local_sizes(context.state, workspace.id)
     rows: list[dict[str, object]] = []
     refs = list(workspace.refs.iter(RefKind.SESSION))
-    open_names = {name for name, record in refs if record.session and not record.session.is_deleted}
-    names = {record.session.session_id: name for name, record in refs if record.session}
+    by_name = {name: record.session for name, record in refs if record.session}
+    # Of one that was renamed both names are there: the gravestone goes first.
+    buried_first = sorted(by_name.items(), key=lambda pair: not pair[1].is_deleted)
+    names = {session.session_id: name for name, session in buried_first}
     for name, record in refs:
         session = record.session
         # A rename that was not finished has made a name that nothing stands behind yet.
-        if session is None or session.is_deleted or session.renamed_from in open_names:
+        old = None if session is None else by_name.get(session.renamed_from)
+        is_begun = session is not None and old is not None and not is_in_place(session, old)
+        if session is None or session.is_deleted or is_begun:
             continue
         live, sizes = here.get(name), local.get(session.session_id)
         rows.append(

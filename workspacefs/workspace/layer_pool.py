@@ -107,6 +107,14 @@ class LayerPool:
                 if path.name not in used and _owner_of(path) == owner:
                     shutil.rmtree(path, ignore_errors=True)
 
+    def hand_over(self, owner: str, new_owner: str) -> None:
+        """Write down that another one made what a session made: it was renamed. The caller is
+        holding(). After a crash some may have either owner; all are in its record.
+        """
+        for path in self._directory.iterdir():
+            if _owner_of(path) == owner:
+                (path / _OWNER).write_text(new_owner)
+
     def disown(self, owner: str) -> list[Path]:
         """Keep for ever what a session made and no record names, as its record is lost; return the
         directories that have work in them.

@@ -187,6 +187,19 @@ class LocalSession:
         sync_directory(self.directory)
         self.pool.release(record.all_places())
 
+    def take_over(self, other: LocalSession) -> None:
+        """Take what another name has, which we have locked too: the same session, renamed. One
+        step: after a crash it is there or here, with all of its layers.
+        """
+        with self.pool.holding():  # who looks for what is in use must not miss the record
+            self.pool.hand_over(other.owner, self.owner)
+            if (other.directory / EPHEMERAL_MARK).exists():
+                (self.directory / EPHEMERAL_MARK).touch(mode=0o600)
+            (other.directory / _RECORD).rename(self.directory / _RECORD)
+            (other.directory / EPHEMERAL_MARK).unlink(missing_ok=True)
+            sync_directory(self.directory)
+            sync_directory(other.directory)
+
     @property
     def owner(self) -> str:
         """What the pool calls this session."""
@@ -234,6 +247,18 @@ class LocalSession:
 def has_copy(state: StateDir, workspace_id: str, name: str) -> bool:
     """Tell whether there is work of a session of that name here, mounted or not."""
     return (sessions_dir(state, workspace_id) / name.replace("/", _SLASH) / _RECORD).exists()
+
+
+def find_copy(state: StateDir, workspace_id: str, session_id: str) -> str | None:
+    """Return the name under which there is work of a session here, or None; what cannot be read is
+    passed over.
+    """
+    for path in sessions_dir(state, workspace_id).glob(f"*/{_RECORD}"):
+        with suppress(IntegrityError, RefusedError):
+            record = _load(path)
+            if record is not None and record.session_id == session_id:
+                return session_name(path.parent)
+    return None
 
 
 def open_pool(state: StateDir, workspace_id: str) -> LayerPool:

@@ -12,7 +12,7 @@ from typing import Final
 
 from workspacefs.errors import MovedError, NotFoundError
 from workspacefs.refs import Moved, RefKind, RefRecord, SessionPolicy
-from workspacefs.workspace.sessions import OpenSession
+from workspacefs.workspace.sessions import OpenSession, check_renamed
 from workspacefs.workspace.workspace import Workspace
 
 _ATTEMPTS: Final = 8
@@ -88,6 +88,7 @@ def find_session(workspace: Workspace, name: str) -> OpenSession:
 
     Raises:
         NotFoundError: There is none of that name.
+        RefusedError: Renaming another one to it was not finished.
     """
     found = workspace.refs.find(RefKind.SESSION, name)
     session = None if found is None else found[0].session
@@ -98,6 +99,7 @@ def find_session(workspace: Workspace, name: str) -> OpenSession:
             kind="session.absent",
             session=name,
         )
+    check_renamed(workspace, session)
     return OpenSession(session, *found)
 
 

@@ -63,7 +63,7 @@ def open_session(
         found = workspace.refs.find(RefKind.SESSION, name)
         if found is not None:
             session = _opened(*found)
-            _check_renamed(workspace, session.session)
+            check_renamed(workspace, session.session)
             return session, False
         new = _new_record(workspace, name, branch=branch, owner=owner, lease=lease, policy=policy)
         answer = workspace.refs.compare_and_swap(RefKind.SESSION, name, expected=None, new=new)
@@ -104,13 +104,14 @@ def begin_fork(
     return isinstance(answer, Moved)
 
 
-def _check_renamed(workspace: Workspace, session: SessionRecord) -> None:
-    """Refuse a session that does not stand in the place of another one yet."""
+def check_renamed(workspace: Workspace, session: SessionRecord) -> None:
+    """Refuse a session that does not stand in the place of another one yet; takes a request only
+    if a rename may not be finished.
+    """
     if not session.renamed_from:
         return
     found = workspace.refs.find(RefKind.SESSION, session.renamed_from)
-    old = None if found is None else found[0].session
-    if old is None or old.is_deleted or old.session_id != session.session_id:
+    if found is None or found[0].session is None or is_in_place(session, found[0].session):
         return
     raise RefusedError(
         f"session {session.name} is not there yet: renaming {session.renamed_from} was not "
@@ -119,6 +120,11 @@ def _check_renamed(workspace: Workspace, session: SessionRecord) -> None:
         kind="session.renaming",
         session=session.name,
     )
+
+
+def is_in_place(session: SessionRecord, old: SessionRecord) -> bool:
+    """Tell whether a renamed session stands in the place of the one it was: that leads to it."""
+    return old.is_deleted and old.renamed_to == session.name
 
 
 def take_lease(

@@ -11,7 +11,7 @@ from workspacefs.cli.parser import add_store_flags
 from workspacefs.cli.policies import OF_A_SESSION, add_policy_flags, policy_changes, policy_text
 from workspacefs.cli.provenance import own_name
 from workspacefs.cli.revision import open_place
-from workspacefs.cli.session_changes import archive, set_policy, tidy
+from workspacefs.cli.session_changes import archive, rename, set_policy, tidy
 from workspacefs.cli.stored_sessions import sessions_of
 from workspacefs.client.registry import load_sessions
 from workspacefs.errors import NotFoundError, UsageError
@@ -24,7 +24,13 @@ EXAMPLE = """\
   workspacefs session set ./store fix-login --archive-after 7d --delete-after 90d
   workspacefs session delete ./store fix-login"""
 
-_NAMES: Final = {"show": ("NAME",), "delete": ("NAME",), "set": ("NAME",), "archive": ("NAME",)}
+_NAMES: Final = {
+    "show": ("NAME",),
+    "delete": ("NAME",),
+    "set": ("NAME",),
+    "archive": ("NAME",),
+    "rename": ("NAME", "NEW"),
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -32,16 +38,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=tuple(_ACTIONS),
-        help="list all; show one; show which was forked from which; set when one pauses, is "
-        "archived or deleted by itself; archive one: all of it to the store; tidy: archive and "
-        "delete those whose time has come; delete one",
+        help="list all; show one; show which was forked from which (tree); set when one pauses, is "
+        "archived or deleted by itself; rename one; archive one: all of it to the store; archive "
+        "and delete those whose time has come (tidy); delete one",
     )
     parser.add_argument(
         "words",
-        metavar="[URL|PATH] [NAME]",
+        metavar="[URL|PATH] [NAME [NEW]]",
         nargs="*",
         help="store, or something in a mount (default: the working directory); for show, set, "
-        "archive and delete, the session",
+        "archive, rename and delete, the session",
     )
     parser.add_argument("--all", action="store_true", help="list those that are archived, too")
     parser.add_argument(
@@ -144,6 +150,7 @@ _ACTIONS: Final[Mapping[str, Callable[..., Mapping[str, object]]]] = {
     "tree": _tree,
     "set": set_policy,
     "archive": archive,
+    "rename": rename,
     "tidy": tidy,
     "delete": _delete,
 }
