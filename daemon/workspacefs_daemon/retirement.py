@@ -107,6 +107,8 @@ class Retirement:
         is_kept = not self.policy.ephemeral
         if is_kept:
             self._check_checkpoints()
+            # Most of it while commits and forks go on; then what was done meanwhile.
+            await mounted.save_beside(own_provenance(mounted), partial(flush_maps, mounted))
         async with mounted.committing:
             if is_kept:
                 await flush_maps(mounted)

@@ -141,7 +141,20 @@ def test_ephemeral_session_that_ends_while_the_store_is_away(s3: S3Machine) -> N
     wait_until(lambda: not list(s3.state_dir.glob("sessions/*/gone/session.json")))
 
 
-def test_archived_by_another_machine_after_it_was_unmounted(s3: S3Machine) -> None:
+def test_pause_that_cannot_give_the_session_back_keeps_it(s3: S3Machine) -> None:
+    """Else nobody could have it without stealing, not even this machine."""
+    mount = s3.mount()
+    work(mount)
+    before = tree_of(mount.path)
+    s3.fault(Status(500), SESSION_WRITES, nth=set(range(2, 1000)))  # the work is named by the first
+    s3.run("pause", mount.path)
+    assert s3.calm() == []
+    assert s3.json("session", "show", s3.store, "s")["lease"] is not None
+
+    assert tree_of(mount.again().path) == before
+
+
+def test_session_that_was_unmounted_is_archived(s3: S3Machine) -> None:
     """A session on this disk is stored by a process that mounts nothing."""
     mount = s3.mount()
     work(mount)

@@ -36,7 +36,8 @@ def delete_session(
     Raises:
         NotFoundError: There is no such session, or it was deleted before.
         BusyError: It is mounted, on this machine or another one.
-        RefusedError: It has uncommitted work here (kind "session.has_work").
+        RefusedError: It has uncommitted work here, or on the disk of another machine alone (kind
+            "session.has_work").
         MovedError: Somebody else moved its ref just now.
     """
     found = workspace.refs.find(RefKind.SESSION, name)
@@ -56,6 +57,14 @@ def delete_session(
         held = session.lease
         if held is not None and not is_forced and (record is None or record.saver != held.saver):
             raise held_error(name, held, "If that machine is gone, delete it with --force")
+        left = session.left
+        if left is not None and not is_forced and (record is None or record.saver != left.saver):
+            raise RefusedError(
+                f"session {name} has work that is on the disk of {left.host} alone; mount it there "
+                "and commit, or delete the session with --force",
+                kind="session.has_work",
+                session=name,
+            )
         if record is not None and not is_forced and has_work(local, record):
             raise RefusedError(
                 f"session {name} has work on this machine that was never committed; mount it and "

@@ -172,7 +172,12 @@ def _nearest(row: Mapping[str, object], here: Mapping[str, object]) -> str:
 def _place(row: Mapping[str, object]) -> str:
     if row["state"] == "archived":
         return "archived"
-    return f"mounted at {row['mountpoint']}" if row["mountpoint"] else "not mounted here"
+    if row["mountpoint"]:
+        return f"mounted at {row['mountpoint']}"
+    lease = row["lease"]
+    if isinstance(lease, dict):
+        return f"mounted on {lease['host']} since {lease['time']}, or was when that ended"
+    return "not mounted"
 
 
 def _head(row: Mapping[str, object]) -> str:
