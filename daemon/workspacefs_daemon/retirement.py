@@ -117,6 +117,8 @@ class Retirement:
             why = self.due()
             if why is None:
                 raise BusyError("programs have gone on meanwhile", kind="session.in_use")
+            if is_kept:
+                self._check_checkpoints()  # one may have been made while we waited
             with trio.CancelScope(shield=True):
                 await self._unmount(is_forced=why is Pause.TTL)
         log.info("session.pausing", extra={"session": mounted.name, "why": why.value})
