@@ -19,15 +19,18 @@ from workspacefs.errors import (
     IntegrityError,
     NotFoundError,
     RefusedError,
+    UnavailableError,
     UsageError,
 )
 from workspacefs.layers.rows import inode_key
 from workspacefs.names import check_ref_name
 from workspacefs.objects.entry import Entry
 from workspacefs.objects.refs import Ref
+from workspacefs.refs import StoredCheckpoint
 from workspacefs.workspace.local import LocalCheckpoint
 from workspacefs.workspace.pending import Pending, PendingFile
 from workspacefs.workspace.receipt import Receipt, check_restored
+from workspacefs.workspace.saving import load_checkpoint
 from workspacefs.workspace.sessions import root_of
 from workspacefs_daemon.control.server import SendProgress
 from workspacefs_daemon.mounted import Mounted
@@ -69,23 +72,20 @@ class GoingBack:
 
     # -- checkpoints -----------------------------------------------------------------------
 
-    async def checkpoint(self, args: Mapping[str, object]) -> dict[str, object]:
+    async def checkpoint(
+        self, args: Mapping[str, object], progress: SendProgress
+    ) -> dict[str, object]:
         """Make, list or delete checkpoints."""
         mounted = self._mounted
         check_is_session(mounted)
-        chain = mounted.chain
         match text_in(args, "action"):
             case "list":
-                rows = [_checkpoint_row(one) for one in chain.record.checkpoints]
+                rows = self._rows()
                 return {"session": mounted.name, "checkpoints": rows}
             case "delete":
-                async with mounted.committing:
-                    gone = find_checkpoint(mounted, text_in(args, "name"))
-                    with trio.CancelScope(shield=True):
-                        await chain.drop_checkpoint(gone)
-                return {"session": mounted.name, **_checkpoint_row(gone)}
+                return await self._delete(text_in(args, "name"))
             case "create":
-                return await self._make_checkpoint(args)
+                return await self._make_checkpoint(args, progress)
             case "show" | "diff" as action:
                 return await self._show(text_in(args, "name"), has_patch=action == "diff")
             case action:
@@ -93,13 +93,15 @@ class GoingBack:
 
     async def _show(self, name: str, *, has_patch: bool) -> dict[str, object]:
         mounted = self._mounted
-        checkpoint = find_checkpoint(mounted, name)
+        row = next((row for row in self._rows() if row["checkpoint"] == name), None)
+        if row is None:
+            row = _checkpoint_row(find_checkpoint(mounted, name), is_durable=False)
         await flush_maps(mounted)
         async with mounted.committing:
             with trio.CancelScope(shield=True):
                 wanted = await self._wanted(name)
                 changes, patch = await self._restoring.changes_since(wanted.state)
-        rows = [
+        changed = [
             {
                 "path": os.fsdecode(change.path),
                 "kind": change.kind.name.lower(),
@@ -107,10 +109,44 @@ class GoingBack:
             }
             for change in changes
         ]
-        row = {"session": mounted.name, **_checkpoint_row(checkpoint), "changes": rows}
+        row = {"session": mounted.name, **row, "changes": changed}
         return {**row, "patch": patch} if has_patch else row
 
-    async def _make_checkpoint(self, args: Mapping[str, object]) -> dict[str, object]:
+    def _rows(self) -> list[dict[str, object]]:
+        here = self._mounted.chain.record.checkpoints
+        stored = self._stored()
+        names = {one.name for one in here}
+        rows = [_checkpoint_row(one, is_durable=one.name in stored) for one in here]
+        rows += [_stored_row(one) for one in stored.values() if one.name not in names]
+        return sorted(rows, key=_created_of)
+
+    def _stored(self) -> dict[str, StoredCheckpoint]:
+        session = self._mounted.session
+        return {} if session is None else {one.name: one for one in session.session.checkpoints}
+
+    async def _delete(self, name: str) -> dict[str, object]:
+        mounted = self._mounted
+        chain = mounted.chain
+        async with mounted.committing:
+            here, stored = chain.record.find_checkpoint(name), self._stored().get(name)
+            if here is None and stored is None:
+                find_checkpoint(mounted, name)
+            with trio.CancelScope(shield=True):
+                if stored is not None:
+                    with mounted.noting_loss():
+                        await mounted.settle(moved_by=own_provenance(mounted).author)
+                        await mounted.drop_stored_checkpoint(name)
+                if here is not None:
+                    await chain.drop_checkpoint(here)
+        is_durable = stored is not None
+        if here is not None:
+            return {"session": mounted.name, **_checkpoint_row(here, is_durable=is_durable)}
+        assert stored is not None
+        return {"session": mounted.name, **_stored_row(stored)}
+
+    async def _make_checkpoint(
+        self, args: Mapping[str, object], progress: SendProgress
+    ) -> dict[str, object]:
         mounted = self._mounted
         chain = mounted.chain
         name, message = text_in(args, "name"), text_in(args, "message")
@@ -119,8 +155,7 @@ class GoingBack:
         began = time.monotonic()
         async with mounted.committing:
             await flush_maps(mounted)
-            taken = {one.name for one in chain.record.checkpoints}
-            if name in taken:
+            if name in self._taken():
                 raise BusyError(
                     f"session {mounted.name} has a checkpoint {name} already; choose another name, "
                     "or delete it first",
@@ -132,6 +167,9 @@ class GoingBack:
                 made = await chain.checkpoint(
                     name, message, created_ns=mounted.workspace.clock.now_ns()
                 )
+            is_durable = args.get("durable") is True
+            if is_durable:
+                await self._store_checkpoint(made, progress)
         log.info(
             "checkpoint.made",
             extra={
@@ -140,11 +178,39 @@ class GoingBack:
                 "duration_ms": round((time.monotonic() - began) * 1000, 3),
             },
         )
-        return {"session": mounted.name, **_checkpoint_row(made)}
+        return {"session": mounted.name, **_checkpoint_row(made, is_durable=is_durable)}
+
+    async def _store_checkpoint(self, made: LocalCheckpoint, progress: SendProgress) -> None:
+        mounted = self._mounted
+        provenance = own_provenance(mounted)
+        done = {"files": 0, "bytes": 0}
+
+        def note(files: int, size_bytes: int) -> None:
+            done.update(files=files, bytes=size_bytes)
+
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(tell_progress, progress, done)
+                with trio.CancelScope(shield=True), mounted.noting_loss():
+                    await mounted.settle(moved_by=provenance.author)
+                    await mounted.store_checkpoint(made, provenance, note)
+                nursery.cancel_scope.cancel()
+        except* UnavailableError as group:
+            exc = group.exceptions[0]
+            raise UnavailableError(
+                f"checkpoint {made.name} was made and is on this machine alone: {exc}. When the "
+                "store answers, delete it and make it again",
+                kind="checkpoint.not_stored",
+                checkpoint=made.name,
+            ) from exc
 
     def _free_name(self, form: str) -> str:
-        taken = {one.name for one in self._mounted.chain.record.checkpoints}
+        taken = self._taken()
         return next(name for name in map(form.format, count(1)) if name not in taken)
+
+    def _taken(self) -> set[str]:
+        here = self._mounted.chain.record.checkpoints
+        return {*self._stored(), *(one.name for one in here)}
 
     # -- restoring -------------------------------------------------------------------------
 
@@ -255,6 +321,10 @@ class GoingBack:
     async def _wanted(self, target: str) -> _Wanted:
         mounted = self._mounted
         checkpoint = mounted.chain.record.find_checkpoint(target)
+        stored = self._stored().get(target)
+        if stored is not None and (checkpoint is None or checkpoint.base != mounted.base):
+            root = await mounted.blocking.job(lambda: load_checkpoint(mounted.workspace, stored))
+            return _Wanted(f"checkpoint {target}", root)
         if checkpoint is not None:
             if checkpoint.base == mounted.base:
                 return _Wanted(f"checkpoint {target}", checkpoint)
@@ -268,7 +338,7 @@ class GoingBack:
         try:
             ref, commit = await mounted.blocking.job(lambda: mounted.workspace.resolve(rev))
         except NotFoundError as exc:
-            names = ", ".join(one.name for one in mounted.chain.record.checkpoints) or "none"
+            names = ", ".join(str(row["checkpoint"]) for row in self._rows()) or "none"
             raise NotFoundError(
                 f"{target} is no checkpoint of session {mounted.name} (there are: {names}), and "
                 f"no revision: {exc}",
@@ -355,7 +425,24 @@ def _seen(state: LocalCheckpoint | Entry, restored: Restored, now: Pending) -> I
             snapshot.close()
 
 
-def _checkpoint_row(checkpoint: LocalCheckpoint) -> dict[str, object]:
+def _created_of(row: Mapping[str, object]) -> int:
+    created_ns = row["created_ns"]
+    assert isinstance(created_ns, int)
+    return created_ns
+
+
+def _stored_row(checkpoint: StoredCheckpoint) -> dict[str, object]:
+    return {
+        "checkpoint": checkpoint.name,
+        "message": checkpoint.message,
+        "created_ns": checkpoint.created_ns,
+        "base": None,
+        "is_automatic": False,
+        "is_durable": True,
+    }
+
+
+def _checkpoint_row(checkpoint: LocalCheckpoint, *, is_durable: bool) -> dict[str, object]:
     base = checkpoint.base
     return {
         "checkpoint": checkpoint.name,
@@ -363,4 +450,5 @@ def _checkpoint_row(checkpoint: LocalCheckpoint) -> dict[str, object]:
         "created_ns": checkpoint.created_ns,
         "base": None if base is None else base.id.hex(),
         "is_automatic": checkpoint.is_automatic,
+        "is_durable": is_durable,
     }

@@ -16,13 +16,14 @@ from typing import Final
 import trio
 
 from workspacefs.clock import SystemClock
-from workspacefs.errors import MovedError, UnavailableError, WorkspaceError
+from workspacefs.errors import MovedError, RefusedError, UnavailableError, WorkspaceError
 from workspacefs.ids import CommitId
 from workspacefs.layers.journal import Journal
 from workspacefs.layers.layer import Layer
 from workspacefs.objects.commits import Provenance
 from workspacefs.objects.entry import Entry
 from workspacefs.objects.refs import Locator, Ref
+from workspacefs.refs import StoredCheckpoint
 from workspacefs.workspace.commit import Committed, settle_unclear
 from workspacefs.workspace.early_upload import EarlyUpload
 from workspacefs.workspace.local import LocalCheckpoint, LocalRecord, LocalSession
@@ -258,16 +259,84 @@ class Mounted:
                 )
             )
 
-    async def _end_save(self, moment: _Moment, stored: StoredWork) -> None:
+    async def _end_save(
+        self,
+        moment: _Moment,
+        stored: StoredWork,
+        checkpoints: Sequence[StoredCheckpoint] | None = None,
+    ) -> None:
         saver = self.chain.record.saver
         try:
             self.session = await self.blocking.job(
-                lambda: record_work(self.workspace, moment.session, stored.work, saver=saver)
+                lambda: record_work(
+                    self.workspace,
+                    moment.session,
+                    stored.work,
+                    saver=saver,
+                    checkpoints=checkpoints,
+                )
             )
         except UnavailableError as exc:
             self._is_save_unclear = exc.kind == "ref.unknown"
             raise
         self._saved_layers = moment.numbers
+
+    async def store_checkpoint(
+        self,
+        checkpoint: LocalCheckpoint,
+        provenance: Provenance,
+        progress: SealProgress = lambda files, size_bytes: None,
+    ) -> None:
+        """Store a checkpoint that was made just now; it outlives this machine on return. The
+        caller holds `committing`.
+
+        Raises:
+            MovedError, UnavailableError: As for save().
+            RefusedError: There is nothing in the session.
+        """
+        session = self.session
+        assert session is not None
+        moment = _Moment(session, list(self.overlay.frozen))
+        stored = await self._store(moment, provenance, progress)
+        at = stored.work or session.head
+        if at is None:
+            raise RefusedError(
+                f"session {self.name} has nothing in it yet that could be stored",
+                kind="checkpoint.empty",
+            )
+        commit_id = CommitId(at.id) if isinstance(at, Ref) else at.commit_id
+        assert at.locator is not None
+        made = StoredCheckpoint(
+            name=checkpoint.name, message=checkpoint.message, created_ns=checkpoint.created_ns,
+            commit_id=commit_id, locator=at.locator,
+        )  # fmt: skip
+        await self._end_save(moment, stored, (*session.session.checkpoints, made))
+
+    async def drop_stored_checkpoint(self, name: str) -> None:
+        """Forget a checkpoint that is in the store; the caller holds `committing`.
+
+        Raises:
+            MovedError, UnavailableError: As for save().
+        """
+        session = self.session
+        assert session is not None
+        kept = [one for one in session.session.checkpoints if one.name != name]
+        saver = self.chain.record.saver
+        self.session = await self.blocking.job(
+            lambda: record_work(
+                self.workspace, session, session.session.saved, saver=saver, checkpoints=kept
+            )
+        )
+
+    def checkpoints_here_alone(self) -> list[str]:
+        """Return the names of checkpoints that somebody made and that the store does not have."""
+        stored = () if self.session is None else self.session.session.checkpoints
+        durable = {(one.name, one.created_ns) for one in stored}
+        return [
+            one.name
+            for one in self.chain.record.checkpoints
+            if not one.is_automatic and (one.name, one.created_ns) not in durable
+        ]
 
     @contextmanager
     def noting_unclear(self) -> Iterator[None]:

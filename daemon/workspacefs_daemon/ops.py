@@ -107,7 +107,7 @@ class Ops:
                 return await self._publishing.fork(args)
             case "checkpoint":
                 with self._moving():
-                    return await self._going_back.checkpoint(args)
+                    return await self._going_back.checkpoint(args, progress)
             case "restore":
                 with self._moving():
                     return await self._going_back.restore(args, progress)

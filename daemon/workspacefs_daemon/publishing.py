@@ -199,8 +199,7 @@ class Publishing:
         """Store all work, unmount, and delete the session from this machine."""
         mounted = self._mounted
         check_is_session(mounted)
-        checkpoints = mounted.chain.record.checkpoints
-        names = [one.name for one in checkpoints if not one.is_automatic]
+        names = mounted.checkpoints_here_alone()
         if names and args.get("drops_checkpoints") is not True:
             raise RefusedError(
                 f"session {mounted.name} has checkpoints that are on this machine alone and would "

@@ -21,7 +21,7 @@ async def put_away(mounted: Mounted, ready: Callable[[Mapping[str, object]], Non
     """
     chain = mounted.chain
     try:
-        names = [one.name for one in chain.record.checkpoints]
+        names = mounted.checkpoints_here_alone()
         if names and not mounted.spec.drops_checkpoints:
             raise RefusedError(
                 f"session {mounted.name} has checkpoints that are on this machine alone and would "

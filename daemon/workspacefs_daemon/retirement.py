@@ -124,7 +124,7 @@ class Retirement:
         log.info("session.pausing", extra={"session": mounted.name, "why": why.value})
 
     def _check_checkpoints(self) -> None:
-        names = [one.name for one in self._mounted.chain.record.checkpoints]
+        names = self._mounted.checkpoints_here_alone()
         if names:
             raise RefusedError(
                 f"it has checkpoints that are on this machine alone ({', '.join(names[:8])}); fork "
@@ -156,7 +156,7 @@ class Retirement:
             return
         if self.policy.ephemeral:
             await self._delete()
-        elif self._pauses and not mounted.chain.record.checkpoints:
+        elif self._pauses and not mounted.checkpoints_here_alone():
             await self._store_rest()
 
     async def _store_rest(self) -> None:

@@ -23,7 +23,14 @@ from workspacefs.objects.refs import ChunkRef, Locator, Ref
 from workspacefs.packs.reader import ObjectStore
 from workspacefs.packs.table import ObjectKind, load_table, pack_key
 from workspacefs.packs.writer import ObjectWriter
-from workspacefs.refs import Lease, RefRecord, SavedWork, SessionPolicy, SessionRecord
+from workspacefs.refs import (
+    Lease,
+    RefRecord,
+    SavedWork,
+    SessionPolicy,
+    SessionRecord,
+    StoredCheckpoint,
+)
 from workspacefs.refs.record import decode_ref, encode_ref
 
 GOLDEN = Path(__file__).parent / "golden" / "packs"
@@ -128,6 +135,21 @@ def refs() -> dict[str, RefRecord]:
                     ephemeral=True,
                 ),
                 renamed_from="me/none",
+            ),
+        ),
+        "kept": replace(
+            branch,
+            session=replace(
+                session,
+                checkpoints=(
+                    StoredCheckpoint(
+                        name="cp1",
+                        message="tests pass ü",
+                        created_ns=NS,
+                        commit_id=CommitId(b"\xcc" * 32),
+                        locator=saved.locator,
+                    ),
+                ),
             ),
         ),
         "renamed": replace(branch, session=replace(session, state="deleted", renamed_to="me/two")),

@@ -312,3 +312,38 @@ def test_undo_of_moves_of_refs(machine: Machine, mount: Mount) -> None:
     assert tree_of(again.path) == kept
     assert again.status() == {"later": "added"}
     machine.run("undo", machine.store, "--op", latest("undo"), code=ExitCode.EXISTS_OR_BUSY)
+
+
+def test_durable_checkpoint_outlives_the_machine(machine: Machine, mount: Mount) -> None:
+    """It is restored where the session is resumed; one that was not stored keeps a pause back."""
+    early = tree_of(mount.path)
+    machine.run("checkpoint", "delete", "early", "--path", mount.path)
+    machine.run("checkpoint", mount.path, "--name", "kept", "--durable", "-m", "as it was")
+    machine.run("checkpoint", mount.path, "--name", "local")
+    wreck(mount)
+    wrecked = tree_of(mount.path)
+    machine.run("pause", mount.path, code=ExitCode.REFUSED)
+    machine.run("checkpoint", "delete", "local", "--path", mount.path)
+    machine.run("pause", mount.path)
+    other = Machine(machine.directory)
+    other.state_dir = machine.directory / "other state"
+    try:
+        resumed = other.mount("elsewhere")
+        assert tree_of(resumed.path) == wrecked
+        rows = other.json("checkpoint", "list", resumed.path)["checkpoints"]
+        assert isinstance(rows, list)
+        assert [(row["checkpoint"], row["is_durable"], row["message"]) for row in rows] == [
+            ("kept", True, "as it was")
+        ]
+        changes = other.json("checkpoint", "show", "kept", "--path", resumed.path)["changes"]
+        assert isinstance(changes, list)
+        assert "brand/new" in {change["path"] for change in changes}
+
+        restore(other, resumed, "kept")
+
+        assert tree_of(resumed.path) == early
+        other.run("checkpoint", resumed.path, "--name", "kept", code=ExitCode.EXISTS_OR_BUSY)
+        other.run("checkpoint", "delete", "kept", "--path", resumed.path)
+        other.run("restore", resumed.path, "kept", code=ExitCode.NOT_FOUND)
+    finally:
+        other.close()

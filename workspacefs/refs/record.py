@@ -67,6 +67,19 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCheckpoint:
+    """A moment of a session that is in the store."""
+
+    name: str
+    message: str
+    created_ns: int
+    """Wall time where it was made, for people."""
+    commit_id: CommitId
+    """Of a commit with its tree, which is no part of any history."""
+    locator: Locator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRecord:
     """What a session's ref says beyond where its head is."""
 
@@ -93,6 +106,8 @@ class SessionRecord:
     """Lease that was given back last with work that is on that machine alone; None: nothing is
     known to be."""
     policy: SessionPolicy = NO_POLICY
+    checkpoints: tuple[StoredCheckpoint, ...] = ()
+    """Durable ones, in the order in which they were made; names differ."""
     renamed_from: str = ""
     """It takes the place of the session of that name, as soon as that one is deleted."""
     renamed_to: str = ""
@@ -115,6 +130,7 @@ class SessionRecord:
             self.left is not None
             or self.policy != NO_POLICY
             or self.state == "archived"
+            or self.checkpoints
             or self.renamed_from
             or self.renamed_to
         )
@@ -192,6 +208,7 @@ def _session_json(session: SessionRecord) -> _Json:
         "lease": None if session.lease is None else _lease_json(session.lease),
         "left": None if session.left is None else _lease_json(session.left),
         "policy": policy_json(session.policy),
+        "checkpoints": [_checkpoint_json(one) for one in session.checkpoints],
         "renamed_from": session.renamed_from,
         "renamed_to": session.renamed_to,
     }
@@ -282,6 +299,7 @@ def _session_of(value: object) -> SessionRecord:
         lease=_lease_of(value.pop("lease")) if "lease" in value else None,
         left=_lease_of(value.pop("left")) if "left" in value else None,
         policy=policy_of(value.pop("policy")) if "policy" in value else NO_POLICY,
+        checkpoints=_checkpoints_of(value.pop("checkpoints")) if "checkpoints" in value else (),
         renamed_from=_name_of(value.pop("renamed_from")) if "renamed_from" in value else "",
         renamed_to=_name_of(value.pop("renamed_to")) if "renamed_to" in value else "",
     )
@@ -315,6 +333,42 @@ def _saved_of(value: object) -> SavedWork:
     )
     _require(not value)
     return saved
+
+
+def _checkpoint_json(checkpoint: StoredCheckpoint) -> _Json:
+    return {
+        "name": checkpoint.name,
+        "message": checkpoint.message,
+        "created_ns": checkpoint.created_ns,
+        "commit": checkpoint.commit_id.hex(),
+        "locator": _locator_json(checkpoint.locator),
+    }
+
+
+def _checkpoints_of(value: object) -> tuple[StoredCheckpoint, ...]:
+    _require(isinstance(value, list) and value)
+    assert isinstance(value, list)
+    checkpoints = tuple(map(_checkpoint_of, value))
+    _require(len({one.name for one in checkpoints}) == len(checkpoints))
+    return checkpoints
+
+
+def _checkpoint_of(value: object) -> StoredCheckpoint:
+    _require(isinstance(value, dict))
+    assert isinstance(value, dict)
+    commit_id, locator = _commit_id(value.pop("commit")), _locator_of(value.pop("locator"))
+    _require(commit_id is not None and locator is not None)
+    assert commit_id is not None
+    assert locator is not None
+    checkpoint = StoredCheckpoint(
+        name=_name_of(value.pop("name")),
+        message=_text(value.pop("message")),
+        created_ns=_int(value.pop("created_ns")),
+        commit_id=commit_id,
+        locator=locator,
+    )
+    _require(not value)
+    return checkpoint
 
 
 def _lease_json(lease: Lease) -> _Json:

@@ -6,7 +6,7 @@ does not move. Requests to the store: {packs}, then {ref}.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,7 +15,7 @@ from workspacefs.ids import CommitId
 from workspacefs.objects.commits import Commit, Provenance
 from workspacefs.objects.entry import Entry
 from workspacefs.objects.refs import Locator, Ref
-from workspacefs.refs import Moved, RefKind, RefRecord, SavedWork
+from workspacefs.refs import Moved, RefKind, RefRecord, SavedWork, StoredCheckpoint
 from workspacefs.workspace.base import KnownObjects
 from workspacefs.workspace.pending import Pending
 from workspacefs.workspace.publish import seal_commit
@@ -99,16 +99,30 @@ def store_work(
 
 
 def record_work(
-    workspace: Workspace, session: OpenSession, work: SavedWork | None, *, saver: str
+    workspace: Workspace,
+    session: OpenSession,
+    work: SavedWork | None,
+    *,
+    saver: str,
+    checkpoints: Sequence[StoredCheckpoint] | None = None,
 ) -> OpenSession:
     """Have a session's ref name the work that was stored beyond its head, which stays.
+
+    Args:
+        workspace: Where it is.
+        session: As we know it.
+        work: What was stored, or None: there is none beyond the head.
+        saver: Of this machine's copy of the session.
+        checkpoints: That are in the store, from now on; None: as before.
 
     Raises:
         MovedError: The session goes on in another place.
         UnavailableError: The store does not answer, or does not say whether the ref was written
             (kind "ref.unknown"); settle_saving finds out.
     """
-    return _write(workspace, session, work, saver)
+    if checkpoints is None:
+        checkpoints = session.session.checkpoints
+    return _write(workspace, session, work, saver, tuple(checkpoints))
 
 
 def settle_saving(workspace: Workspace, session: OpenSession, *, saver: str) -> OpenSession:
@@ -118,11 +132,16 @@ def settle_saving(workspace: Workspace, session: OpenSession, *, saver: str) -> 
     Raises:
         MovedError, UnavailableError: As for record_work.
     """
-    return _write(workspace, session, session.session.saved, saver)
+    known = session.session
+    return _write(workspace, session, known.saved, saver, known.checkpoints)
 
 
 def _write(
-    workspace: Workspace, session: OpenSession, work: SavedWork | None, saver: str
+    workspace: Workspace,
+    session: OpenSession,
+    work: SavedWork | None,
+    saver: str,
+    checkpoints: tuple[StoredCheckpoint, ...],
 ) -> OpenSession:
     name, known = session.session.name, session
     while True:
@@ -130,7 +149,7 @@ def _write(
             known.record, write_id="", moved_by=known.record.moved_by,
             session=replace(
                 known.session, saved=work, lease=session.session.lease,
-                left=known.session.left if work is None else None,
+                left=known.session.left if work is None else None, checkpoints=checkpoints,
             ),
         )  # fmt: skip
         answer = workspace.refs.compare_and_swap(
@@ -158,6 +177,16 @@ def _moved(name: str, found: RefRecord | None) -> MovedError:
         kind="session.moved",
         session=name,
     )
+
+
+def load_checkpoint(workspace: Workspace, checkpoint: StoredCheckpoint) -> Entry:
+    """Return the root of a durable checkpoint.
+
+    Raises:
+        IntegrityError: It is missing or damaged.
+        UnavailableError: The store does not answer.
+    """
+    return workspace.store.load_commit(Ref(checkpoint.commit_id, checkpoint.locator)).root
 
 
 def load_saved(workspace: Workspace, session: OpenSession) -> Entry | None:

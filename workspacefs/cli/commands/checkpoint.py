@@ -9,12 +9,15 @@ from shlex import quote
 from typing import Final
 
 from workspacefs.cli.commit_text import time_text
-from workspacefs.cli.context import Context, short_id
+from workspacefs.cli.context import Context
+from workspacefs.cli.parser import add_progress_flag
+from workspacefs.cli.progress import Bar, show_files
 from workspacefs.client.locate import session_of
 from workspacefs.errors import UsageError
 
 EXAMPLE = """\
   workspacefs checkpoint --name before-refactoring
+  workspacefs checkpoint --durable -m "tests pass"
   workspacefs checkpoint list
   workspacefs checkpoint show before-refactoring   # and what has changed since
   workspacefs checkpoint diff before-refactoring
@@ -36,6 +39,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--path", metavar="PATH", help="the session, with a NAME")
     parser.add_argument("--name", metavar="NAME", help="of the checkpoint (default: cp1, cp2 …)")
+    parser.add_argument(
+        "--durable",
+        action="store_true",
+        help="store it as well, so that it outlives this machine and pauses",
+    )
+    add_progress_flag(parser)
     parser.add_argument("-m", "--message", default="", help="what it is for")
 
 
@@ -55,9 +64,17 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     elif words:
         path = words[0]
     address = session_of(path or ".", context.state)
-    args = {"action": action, "name": name, "message": options.message}
-    with address.connect() as session:
-        answer = session.call("checkpoint", args)
+    args = {
+        "action": action,
+        "name": name,
+        "message": options.message,
+        "durable": options.durable,
+    }
+    with (
+        Bar("checkpoint", unit="files", is_shown=options.progress) as bar,
+        address.connect() as session,
+    ):
+        answer = session.call("checkpoint", args, on_progress=lambda facts: show_files(bar, facts))
     _tell(action, answer, address.mountpoint, context)
     return {"mountpoint": address.mountpoint, **answer}
 
@@ -70,7 +87,8 @@ def _tell(action: str, answer: Mapping[str, object], mountpoint: str, context: C
         for row in rows:
             note = f": {row['message']}" if row["message"] else ""
             when = time_text(row["created_ns"])
-            out.line(f"{row['checkpoint']}  {when}, base {short_id(row['base'])}{note}")
+            kept = "durable" if row["is_durable"] else "here alone"
+            out.line(f"{row['checkpoint']}  {when}, {kept}{note}")
         if not rows:
             out.line("no checkpoints; workspacefs checkpoint makes one")
         return
@@ -98,5 +116,5 @@ def _tell(action: str, answer: Mapping[str, object], mountpoint: str, context: C
     out.line(f"checkpoint {name} of session {answer['session']}")
     out.note(
         f"to go back to it: workspacefs restore {quote(mountpoint)} {quote(str(name))}. "
-        "It is on this machine alone"
+        + ("It is in the store too" if answer["is_durable"] else "It is on this machine alone")
     )
