@@ -43,7 +43,7 @@ class Announcement:
                 text; whatever else stands in it goes to the asker as well.
         """
         assert not self.is_made, "a session announces itself once"
-        if self._spec.puts_away:  # it is over, and there is nothing to be found
+        if self._spec.mounts_nothing:  # it is over, and there is nothing to be found
             self.is_made = True
             self._tell({"ok": {**result, "pid": os.getpid()}})
             return

@@ -129,7 +129,7 @@ class Mounted:
         self.file_ids = None
         if live is not None and record is not None:
             self.file_ids = FileIds(
-                live, workspace.allocate_epoch, older=frozen,
+                live, workspace.allocate_epoch, owner=int(session_id, 16), older=frozen,
                 own=record.own_ids, given=record.given_ids,
             )  # fmt: skip
         self.services = Services(clock=SystemClock(), file_ids=self.file_ids, live=live)

@@ -38,9 +38,9 @@ from workspacefs_daemon.mountpoints import clear_mountpoint
 from workspacefs_daemon.opening import open_mounted
 from workspacefs_daemon.ops import Ops, describe_session
 from workspacefs_daemon.publishing import flush_maps, own_provenance
-from workspacefs_daemon.putting_away import put_away
 from workspacefs_daemon.retirement import Retirement
 from workspacefs_daemon.spec import SessionSpec
+from workspacefs_daemon.unmounted import fork_unmounted, put_away
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +82,8 @@ def run_session(
     mounted = open_mounted(spec, environ)
     if spec.puts_away:
         trio.run(put_away, mounted, ready)
+    elif spec.forks is not None:
+        trio.run(fork_unmounted, mounted, spec.forks, ready)
     else:
         trio.run(_serve, mounted, ready, environ)
 

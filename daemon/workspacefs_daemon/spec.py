@@ -60,10 +60,17 @@ class SessionSpec:
     """Whether to mount nothing: the session is stored, and deleted from this machine."""
     drops_checkpoints: bool = False
     """Whether it is, though it has checkpoints."""
+    forks: Mapping[str, object] | None = None
+    """Arguments of a fork (docs/protocol.md): nothing is mounted, the session is forked."""
     cache_limit_bytes: int | None = None
     """How large the cache of this account may grow; None: as it was, or its default."""
     metrics: str | None = None
     """Where to serve figures for Prometheus: a port of 127.0.0.1, or the path of a socket."""
+
+    @property
+    def mounts_nothing(self) -> bool:
+        """Whether the process ends when it has done one thing, with no mount."""
+        return self.puts_away or self.forks is not None
 
     @property
     def is_far(self) -> bool:
@@ -101,6 +108,7 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "autosave_s": (float, int, type(None)),
     "policy": (dict,),
     "puts_away": (bool,),
+    "forks": (dict, type(None)),
     "drops_checkpoints": (bool,),
     "cache_limit_bytes": (int, type(None)),
     "metrics": (str, type(None)),

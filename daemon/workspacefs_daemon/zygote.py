@@ -112,7 +112,7 @@ def serve_session(run_session: RunSession, spec: SessionSpec, announcement: Anno
     try:
         if not spec.is_far:
             spec = dataclasses.replace(spec, store_url=open_backend(spec.store_url).url)
-        if not spec.puts_away:
+        if not spec.mounts_nothing:
             prepare_mountpoint(spec)
         run_session(spec, announcement.ready, announcement.failed)
     except BaseException as exc:  # noqa: BLE001  # the root of a session: every end is told

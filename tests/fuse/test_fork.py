@@ -297,3 +297,28 @@ def test_what_cannot_be_forked_says_why(machine: Machine, parent: Mount) -> None
         machine.run("fork", source, machine.directory / "f", code=code)
 
     assert not (machine.directory / "f").exists()
+
+
+def test_session_that_is_not_mounted_is_forked(machine: Machine, parent: Mount) -> None:
+    """By its store and name; it stays unmounted, and both go on from the same work."""
+    before, status = tree_of(parent.path), parent.status()
+    name = str(parent.document["session"])
+    parent.umount()
+    place = machine.directory / "variant"
+
+    (document,) = machine.json("fork", machine.store, name, place, "--session", "v")["sessions"]  # type: ignore[misc]
+
+    machine.keep(place)
+    fork = Mount(machine, place, document)
+    assert tree_of(fork.path) == before
+    assert fork.status() == status
+    (fork.path / "theirs").write_text("theirs\n")
+    again = parent.again()
+    assert tree_of(again.path) == before
+    (again.path / "ours").write_text("ours\n")
+    assert os.stat(again.path / "ours").st_ino != os.stat(fork.path / "theirs").st_ino
+    (machine.directory / "third").mkdir()
+    machine.run("fork", machine.store, name, machine.directory / "third")  # mounted by now
+    machine.keep(machine.directory / "third")
+    assert (machine.directory / "third/ours").read_text() == "ours\n"
+    machine.run("fork", machine.store, "none", place, code=ExitCode.NOT_FOUND)

@@ -15,8 +15,11 @@ from workspacefs_daemon.vfs.refusal import Refusal
 from workspacefs_daemon.vfs.residency import NotResident
 
 _RESERVED_KEY: Final = b"Mfile-ids"
-_RESERVED = struct.Struct(">QQQ")
-"""Epoch, mark, end of what is ours of the epoch."""
+_RESERVED = struct.Struct(">QQQQ")
+"""Epoch, mark, end of what is ours of the epoch, and whose: a session id. A fork stands on layers
+with its parent's marks."""
+_NOBODYS = struct.Struct(">QQQ")
+"""As layers of earlier releases have it."""
 _WHOLE_EPOCH = struct.Struct(">QQ")
 """As layers of earlier releases have it: the end is that of the epoch."""
 _EPOCH_END: Final = 1 << EPOCH_COUNTER_BITS
@@ -38,6 +41,7 @@ class FileIds:
         layer: Layer,
         allocate_epoch: Callable[[], int],
         *,
+        owner: int = 0,
         older: Iterable[Layer] = (),
         own: IdRange | None = None,
         given: IdMark | None = None,
@@ -47,6 +51,7 @@ class FileIds:
         Args:
             layer: The live one.
             allocate_epoch: Claims an epoch, blocking.
+            owner: Id of the session.
             older: Layers beneath, the newest first. Whoever put this one on top may have died
                 before the mark was in it.
             own: Ids that a fork was begun with. They count while no layer has a mark.
@@ -55,21 +60,24 @@ class FileIds:
         """
         self._layer = layer
         self._allocate_epoch = allocate_epoch
-        marks = (one.rows.get(_RESERVED_KEY) for one in (layer, *older))
-        stored = next((mark for mark in marks if mark is not None), None)
-        if stored is not None:
-            self._epoch, self._limit, self._end = _unpacked(stored)
+        self._owner = owner
+        mark = layer.rows.get(_RESERVED_KEY)
+        is_own = mark is not None
+        if mark is None:
+            marks = (one.rows.get(_RESERVED_KEY) for one in older)
+            mark = next((one for one in marks if one and self._is_ours(one)), None)
+        if mark is not None:
+            self._epoch, self._limit, self._end = _unpacked(mark)
         elif own is not None:
             self._epoch, self._limit, self._end = own
         else:
             self._epoch = self._limit = self._end = 0
-        is_own = layer.rows.get(_RESERVED_KEY) is not None
         if given is not None and given.epoch == self._epoch:
             self._limit = max(self._limit, given.number)
         elif given is not None and not is_own:
             # Nobody knows which is older, what a layer beneath says or what was given.
             self._epoch = self._limit = self._end = 0
-        if stored is not None and not is_own:
+        if mark is not None and not is_own:
             self.move_to(layer)  # those beneath go with the next commit
         self._next = self._block_end = self._limit
         self._spare_epoch: int | None = None
@@ -126,19 +134,25 @@ class FileIds:
             epoch, start, end = self._spare_epoch, 0, _EPOCH_END
             self._spare_epoch = None
         limit = min(start + _RESERVE_STEP, end)
-        self._layer.rows.commit([(_RESERVED_KEY, _RESERVED.pack(epoch, limit, end))])
+        self._layer.rows.commit([(_RESERVED_KEY, _RESERVED.pack(epoch, limit, end, self._owner))])
         self._epoch, self._limit, self._end = epoch, limit, end
         self._next, self._block_end = start, limit
 
     def _packed(self, limit: int) -> bytes:
-        return _RESERVED.pack(self._epoch, limit, self._end)
+        return _RESERVED.pack(self._epoch, limit, self._end, self._owner)
+
+    def _is_ours(self, mark: bytes) -> bool:
+        return len(mark) == _RESERVED.size and _RESERVED.unpack(mark)[3] == self._owner
 
 
 def _unpacked(stored: bytes) -> tuple[int, int, int]:
     if len(stored) == _WHOLE_EPOCH.size:
         epoch, limit = _WHOLE_EPOCH.unpack(stored)
         return epoch, limit, _EPOCH_END if epoch else 0
-    epoch, limit, end = _RESERVED.unpack(stored)
+    if len(stored) == _NOBODYS.size:
+        epoch, limit, end = _NOBODYS.unpack(stored)
+        return epoch, limit, end
+    epoch, limit, end, _ = _RESERVED.unpack(stored)
     return epoch, limit, end
 
 

@@ -1,4 +1,4 @@
-"""A session process that mounts nothing: it stores a session's work and deletes it here."""
+"""Session processes that mount nothing: they do one thing with a session, and end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from workspacefs.errors import RefusedError
 from workspacefs_daemon.mounted import Mounted
-from workspacefs_daemon.publishing import own_provenance
+from workspacefs_daemon.publishing import Publishing, own_provenance
 
 log = logging.getLogger(__name__)
 
@@ -37,3 +37,21 @@ async def put_away(mounted: Mounted, ready: Callable[[Mapping[str, object]], Non
         await mounted.close()
     log.info("session.put_away", extra={"session": mounted.name})
     ready({"session": mounted.name, "session_id": mounted.session_id})
+
+
+async def fork_unmounted(
+    mounted: Mounted,
+    args: Mapping[str, object],
+    ready: Callable[[Mapping[str, object]], None],
+) -> None:
+    """Fork a session that nobody has mounted; say so when it is done.
+
+    Raises:
+        BusyError, NotFoundError, UsageError: As for a fork of a mounted one.
+    """
+    mounted.is_hidden = True  # the kernel has nothing of it
+    try:
+        answer = await Publishing(mounted).fork(args)
+    finally:
+        await mounted.close()
+    ready({"session": mounted.name, "session_id": mounted.session_id, **answer})
