@@ -199,7 +199,9 @@ class LayerChain:
         frozen = self.record.layers[:-1]
         return replace(self.record, layers=frozen, sealing=None, sealed_layers=())
 
-    async def checkpoint(self, name: str, message: str, *, created_ns: int) -> LocalCheckpoint:
+    async def checkpoint(
+        self, name: str, message: str, *, created_ns: int, is_automatic: bool = False
+    ) -> LocalCheckpoint:
         """Remember the state of this moment under a name that is free; it survives power loss on
         return, with as much in it as was synced.
         """
@@ -212,6 +214,7 @@ class LayerChain:
             created_ns=created_ns,
             base=self.record.base,
             layers=self.record.layers if is_changed else self.record.layers[:-1],
+            is_automatic=is_automatic,
         )
         record = replace(self.record, checkpoints=(*self.record.checkpoints, made))
         if is_changed:
@@ -364,6 +367,11 @@ class LayerChain:
         """
         others = {layer.number: layer for layer in self._retired}
         return self._overlay.layers.get(number) or others.get(number)
+
+    def names_of_open(self) -> set[str]:
+        """Return the names of all layers that are open for the chain; no record need name them."""
+        layers = (*self._overlay.layers.values(), *self._retired, *self._left)
+        return {layer.directory.name for layer in layers}
 
     def go_over(self, record: LocalRecord, upper: Upper, apply: Callable[[], T]) -> T:
         """Have the mount stand on other frozen layers, with a new live one; retire() follows. Not

@@ -162,10 +162,14 @@ class GoingBack:
                     kind="checkpoint.exists",
                     checkpoint=name,
                 )
-            name = name or self._free_name("cp{}")
+            is_automatic = args.get("automatic") is True
+            name = name or self._free_name(_AUTOMATIC if is_automatic else "cp{}")
             with trio.CancelScope(shield=True):
                 made = await chain.checkpoint(
-                    name, message, created_ns=mounted.workspace.clock.now_ns()
+                    name,
+                    message,
+                    created_ns=mounted.workspace.clock.now_ns(),
+                    is_automatic=is_automatic,
                 )
             is_durable = args.get("durable") is True
             if is_durable:

@@ -347,3 +347,38 @@ def test_durable_checkpoint_outlives_the_machine(machine: Machine, mount: Mount)
         other.run("restore", resumed.path, "kept", code=ExitCode.NOT_FOUND)
     finally:
         other.close()
+
+
+def test_some_paths_are_restored(machine: Machine, mount: Mount) -> None:
+    """Files, directories, links and absence; all else stays; who has one open keeps it; undo."""
+    early = tree_of(mount.path)
+    os.link(mount.path / "d/sub/deep", mount.path / "d/sub/deeper")
+    machine.run("checkpoint", mount.path, "--name", "linked")
+    wreck(mount)
+    (mount.path / "d/sub").mkdir()
+    (mount.path / "d/sub/other").write_text("other\n")
+    wrecked = tree_of(mount.path)
+    with (mount.path / "d/changed").open() as held:
+        answer = machine.json(
+            "restore", mount.path, "early", "--paths",
+            *(mount.path / name for name in ("d/changed", "other", "link", "brand", "d/sub")),
+        )  # fmt: skip
+
+        assert held.read() == "wrecked and longer\n"
+    receipt = answer["receipt"]
+    assert isinstance(receipt, dict)
+    assert (receipt["files"], receipt["symlinks"], receipt["removed"]) == (3, 1, 1)
+    now = tree_of(mount.path)
+    for name in ("d/changed", "other/file", "link", "d/sub/deep"):
+        assert now[name] == early[name]
+    assert "brand" not in now
+    assert "d/sub/other" not in now
+    assert now["d/kept"] == wrecked["d/kept"]
+    assert not [name for name in now if "restoring" in name or "replaced" in name]
+    machine.run("restore", mount.path, "linked", "--paths", mount.path / "d/sub")
+    assert os.stat(mount.path / "d/sub/deep").st_nlink == 2
+    machine.run("restore", mount.path, "HEAD", "--paths", mount.path / "d/changed")
+    assert (mount.path / "d/changed").read_text() == "base of d/changed\n"
+    machine.run("undo", mount.path, "3")
+    assert tree_of(mount.path) == wrecked
+    machine.run("restore", mount.path, "early", "--paths", mount.path / "none", code=3)

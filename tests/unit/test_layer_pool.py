@@ -85,12 +85,14 @@ def test_sweep_takes_what_a_crash_left_of_this_session_alone(state: StateDir) ->
     local, record = begin(state, "a")
     with local.pool.holding():
         left = local.pool.new_place(local.owner)
+        still_open = local.pool.new_place(local.owner)
         foreign = local.pool.new_place("b")
 
-    local.pool.sweep(local.owner)
+    local.pool.sweep(local.owner, {still_open.name})
 
-    there = {place: local.layer_directory(place).exists() for place in (*record.layers, left)}
-    assert there == {record.layers[0]: True, left: False}
+    places = (*record.layers, left, still_open)
+    there = {place: local.layer_directory(place).exists() for place in places}
+    assert there == {record.layers[0]: True, left: False, still_open: True}
     assert local.layer_directory(foreign).exists()
 
 

@@ -17,7 +17,7 @@ import logging
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -97,14 +97,16 @@ class LayerPool:
                 if used is not None and place.name not in used:
                     shutil.rmtree(self.directory(place), ignore_errors=True)
 
-    def sweep(self, owner: str) -> None:
-        """Delete what a crash left of a session: layers that it made and that no record names."""
+    def sweep(self, owner: str, kept: Collection[str] = ()) -> None:
+        """Delete what a crash left of a session: layers that it made and that no record names, but
+        for `kept`, by name: its process has those open still.
+        """
         with self._locked(fcntl.LOCK_EX):
             used = self._used()
             if used is None:
                 return
             for path in self._directory.iterdir():
-                if path.name not in used and _owner_of(path) == owner:
+                if path.name not in used and path.name not in kept and _owner_of(path) == owner:
                     shutil.rmtree(path, ignore_errors=True)
 
     def hand_over(self, owner: str, new_owner: str) -> None:

@@ -20,7 +20,10 @@ async def tidy_layers(mounted: Mounted) -> None:
     """Remove what a crash left; make one layer of many. Runs until cancelled."""
     chain = mounted.chain
     await trio.sleep(_FIRST_LOOK_S)
-    await mounted.blocking.errand(partial(chain.local.pool.sweep, chain.local.owner))
+    async with mounted.committing:  # what is open stays that until the sweep is over
+        sweep = partial(chain.local.pool.sweep, chain.local.owner, chain.names_of_open())
+        with trio.CancelScope(shield=True):
+            await mounted.blocking.job(sweep)
     while True:
         await chain.wait_until_deep()
         try:

@@ -1,0 +1,201 @@
+"""Restoring some paths of a mount from the history that it shows: as a user would, by copying.
+
+Each path is copied beside its place, compared with where it came from, and then renamed over what
+is there; so it is there whole or as it was, and whoever has the old one open keeps it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from workspacefs.errors import IntegrityError, NotFoundError, WorkspaceError
+
+_PIECE_BYTES: Final = 1 << 20
+
+Progress = Callable[[int, int], None]
+"""Called with the files and bytes copied so far."""
+
+
+class PathReceipt:
+    """What was restored; all of it was compared with where it came from."""
+
+    def __init__(self) -> None:
+        self.files = self.directories = self.symlinks = self.others = 0
+        self.size_bytes = 0
+        self.removed = 0
+
+    def document(self) -> dict[str, int]:
+        """Return it as what JSON can say."""
+        return {
+            "files": self.files,
+            "directories": self.directories,
+            "symlinks": self.symlinks,
+            "others": self.others,
+            "bytes": self.size_bytes,
+            "removed": self.removed,
+            "kept_open": 0,
+        }
+
+
+def restore_path(source: str, target: str, receipt: PathReceipt, progress: Progress) -> None:
+    """Have `target` be what `source` is: a file, a directory with all below, or absent.
+
+    Raises:
+        NotFoundError: Neither is there.
+        IntegrityError: The copy is not what it was made of; `target` is as it was.
+        WorkspaceError: The system refuses.
+    """
+    try:
+        if os.path.lexists(source):
+            _put(source, target, receipt, progress)
+        elif os.path.lexists(target):
+            _remove(target)
+            receipt.removed += 1
+        else:
+            raise NotFoundError(f"{target} is neither there nor here", kind="restore.absent")
+    except OSError as exc:
+        raise WorkspaceError(
+            f"{exc.filename or target} could not be restored: {exc.strerror}", kind="restore.failed"
+        ) from exc
+
+
+def _put(source: str, target: str, receipt: PathReceipt, progress: Progress) -> None:
+    parent = os.path.dirname(target)
+    os.makedirs(parent, exist_ok=True)
+    beside = os.path.join(parent, f".restoring-{secrets.token_hex(6)}")
+    try:
+        _Copy(receipt, progress).copy(source, beside)
+        _compare(source, beside)
+        if os.path.lexists(target) and (os.path.isdir(target) or os.path.isdir(beside)):
+            old = os.path.join(parent, f".replaced-{secrets.token_hex(6)}")
+            os.rename(target, old)
+            os.rename(beside, target)
+            _remove(old)
+        else:
+            os.rename(beside, target)
+    finally:
+        if os.path.lexists(beside):
+            _remove(beside)
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
+
+
+class _Copy:
+    def __init__(self, receipt: PathReceipt, progress: Progress) -> None:
+        self._receipt = receipt
+        self._progress = progress
+        self._linked: dict[int, str] = {}
+
+    def copy(self, source: str, target: str) -> None:
+        # Directories get their times when all is in them: those below first.
+        made: list[tuple[str, str]] = []
+        stack = [(source, target)]
+        while stack:
+            old, new = stack.pop()
+            status = os.lstat(old)
+            if not stat.S_ISDIR(status.st_mode):
+                self._copy_file(old, new, status)
+                continue
+            os.mkdir(new)
+            self._receipt.directories += 1
+            made.append((old, new))
+            stack += [
+                (os.path.join(old, name), os.path.join(new, name)) for name in os.listdir(old)
+            ]
+        for old, new in reversed(made):
+            _copy_attributes(old, new, os.lstat(old))
+
+    def _copy_file(self, old: str, new: str, status: os.stat_result) -> None:
+        receipt = self._receipt
+        known = self._linked.get(status.st_ino) if status.st_nlink > 1 else None
+        if known is not None:
+            os.link(known, new, follow_symlinks=False)
+            return
+        self._linked[status.st_ino] = new
+        if stat.S_ISLNK(status.st_mode):
+            os.symlink(os.readlink(old), new)
+            receipt.symlinks += 1
+        elif stat.S_ISREG(status.st_mode):
+            receipt.size_bytes += _copy_bytes(old, new)
+            receipt.files += 1
+            self._progress(receipt.files, receipt.size_bytes)
+        else:
+            os.mknod(new, status.st_mode, status.st_rdev)
+            receipt.others += 1
+        _copy_attributes(old, new, status)
+
+
+def _copy_bytes(old: str, new: str) -> int:
+    total = 0
+    with open(old, "rb") as reader, open(new, "xb") as writer:
+        while piece := reader.read(_PIECE_BYTES):
+            writer.write(piece)
+            total += len(piece)
+    return total
+
+
+def _copy_attributes(old: str, new: str, status: os.stat_result) -> None:
+    os.chown(new, status.st_uid, status.st_gid, follow_symlinks=False)
+    if not stat.S_ISLNK(status.st_mode):
+        os.chmod(new, stat.S_IMODE(status.st_mode))
+        for name in os.listxattr(old):
+            os.setxattr(new, name, os.getxattr(old, name))
+    os.utime(new, ns=(status.st_mtime_ns, status.st_mtime_ns), follow_symlinks=False)
+
+
+def _compare(source: str, copy: str) -> None:
+    for old, new in _iter_pairs(source, copy):
+        before, after = _facts(old), _facts(new)
+        if before != after:
+            raise IntegrityError(
+                f"{old} was copied and the copy is not the same ({after} for {before}); nothing "
+                "was replaced",
+                kind="restore.incomplete",
+            )
+        if stat.S_ISREG(os.lstat(old).st_mode) and not _same_bytes(old, new):
+            raise IntegrityError(
+                f"{old} was copied and the copy has other bytes; nothing was replaced",
+                kind="restore.incomplete",
+            )
+
+
+def _iter_pairs(source: str, copy: str) -> Iterator[tuple[str, str]]:
+    stack = [(source, copy)]
+    while stack:
+        old, new = stack.pop()
+        yield old, new
+        if os.path.isdir(old) and not os.path.islink(old):
+            stack += [
+                (os.path.join(old, name), os.path.join(new, name)) for name in os.listdir(old)
+            ]
+
+
+def _facts(path: str) -> tuple[object, ...]:
+    status = os.lstat(path)
+    is_dir, is_link = stat.S_ISDIR(status.st_mode), stat.S_ISLNK(status.st_mode)
+    return (
+        status.st_mode,
+        (status.st_uid, status.st_gid),
+        sorted(os.listdir(path)) if is_dir else status.st_size,
+        status.st_mtime_ns,
+        os.readlink(path) if is_link else None,
+        None if is_link else sorted((name, os.getxattr(path, name)) for name in os.listxattr(path)),
+    )
+
+
+def _same_bytes(old: str, new: str) -> bool:
+    with open(old, "rb") as first, open(new, "rb") as second:
+        while piece := first.read(_PIECE_BYTES):
+            if piece != second.read(_PIECE_BYTES):
+                return False
+        return not second.read(1)
