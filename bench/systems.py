@@ -13,6 +13,7 @@ import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -208,7 +209,13 @@ class WorkspaceFs(System):
         return count if isinstance(count, int) else None
 
     def stored_bytes(self) -> int:
-        return disk_usage_bytes(self.store, Path(self.state.sessions_dir))
+        work = map(Path, (self.state.sessions_dir, self.state.layers_dir))
+        return disk_usage_bytes(self.store, *work)
+
+    def unmount_all(self) -> None:
+        """Unmount whatever is mounted: forks too, and what does not answer any more."""
+        for place in self._mountpoints():
+            self._unmount_somehow(place)
 
     def version(self) -> str:
         return run_tool([self._program, "--version"]).decode().strip().rpartition(" ")[2]
@@ -231,19 +238,22 @@ class WorkspaceFs(System):
         text = lock.read_text().strip() if lock.exists() else ""
         pids += [int(text)] if text.isdigit() else []
         return [
-            self._unmount_somehow,
+            *(partial(self._unmount_somehow, place) for place in self._mountpoints()),
             lambda: lock.exists() and self.command("supervisor", "stop", timeout_s=30),
             lambda: end_processes([pid for pid in pids if self._is_ours(pid)]),
-            lambda: detach(self.mountpoint),
+            *(partial(detach, place) for place in self._mountpoints()),
         ]
 
-    def _unmount_somehow(self) -> None:
-        if not is_mounted(self.mountpoint):
+    def _mountpoints(self) -> set[Path]:
+        return {self.mountpoint, *(Path(found.mountpoint) for found in load_sessions(self.state))}
+
+    def _unmount_somehow(self, place: Path) -> None:
+        if not is_mounted(place):
             return
         try:
-            self.command("umount", str(self.mountpoint), timeout_s=_CLOSE_TIMEOUT_S)
+            self.command("umount", str(place), timeout_s=_CLOSE_TIMEOUT_S)
         except BenchError:
-            self.command("umount", "--force", str(self.mountpoint), timeout_s=_CLOSE_TIMEOUT_S)
+            self.command("umount", "--force", str(place), timeout_s=_CLOSE_TIMEOUT_S)
 
     def _is_ours(self, pid: int) -> bool:
         # A session is forked from the supervisor, so both carry our state directory.
