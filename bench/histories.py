@@ -14,7 +14,9 @@ from bench.workload import ONLY_WORKSPACEFS, Scale, Stage, Unit, Workload
 
 
 def size_word(files: int) -> str:
-    """Return 1000 as "1k", 1000000 as "1M"."""
+    """Return 10 as "10", 1000 as "1k", 1000000 as "1M"."""
+    if files < 1000:
+        return str(files)
     return f"{files // 1_000_000}M" if files >= 1_000_000 else f"{files // 1000}k"
 
 

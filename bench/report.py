@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median_low
 from typing import Final, cast
 
 from bench.failures import BenchError
@@ -129,7 +130,7 @@ def _result_row(result: Result) -> dict[str, object]:
         "p50_s": percentile(walls, 50) if walls else None,
         "p99_s": percentile(walls, 99) if walls else None,
         "ops": work.ops if work else None,
-        "size_bytes": work.size_bytes if work else None,
+        "size_bytes": median_low(s.work.size_bytes for s in samples) if samples else None,
         "daemon_cpu_s": median([sample.daemon_cpu_s for sample in samples]) if samples else None,
         "daemon_peak_rss_bytes": max((s.daemon_peak_rss_bytes for s in samples), default=None),
         "messages": median(totals) if totals else None,
@@ -282,6 +283,8 @@ def _value(row: Row | None) -> str:
             return short(seconds * 1000)
         case "µs/op":
             return short(seconds * 1e6 / cast("int", row["ops"]))
+        case "MB":
+            return short(cast("int", row["size_bytes"]) / 1e6)
         case "MB/s":
             text = short(cast("int", row["size_bytes"]) / 1e6 / seconds)
             ops = cast("int", row["ops"])

@@ -180,7 +180,7 @@ def _repeat(result: Result, stage: Stage, repetition: int) -> None:
     workload.verify(stage, repetition)
     is_last = repetition == workload.repeats - 1
     if workload.shows_stored and is_last:
-        result.stored_bytes = stage.system.stored_bytes()
+        result.stored_bytes = workload.stored_bytes(stage)
     workload.after(stage, repetition)
     result.samples.append(sample)
 

@@ -189,7 +189,12 @@ def make_paths(top: Path, files: int) -> list[str]:
 
 def contents(salt: int, files: int) -> list[bytes]:
     """Return what the files hold, each something else."""
-    return [(f"{salt}.{number} " * FILE_BYTES).encode()[:FILE_BYTES] for number in range(files)]
+    return [content(salt, number) for number in range(files)]
+
+
+def content(salt: int, number: int) -> bytes:
+    """Return what one of them holds."""
+    return (f"{salt}.{number} " * FILE_BYTES).encode()[:FILE_BYTES]
 
 
 def write_files(paths: list[str], data: list[bytes]) -> None:

@@ -38,6 +38,13 @@ class Scale:
     repeats: int
     """Of runs that are short."""
     cold_repeats: int
+    forks: int
+    """How often a session is forked, restored, or given a checkpoint, one after the other."""
+    forks_at_once: int
+    dirty_files: tuple[int, ...]
+    """How many files are not committed in sessions that are forked."""
+    restored_files: tuple[int, ...]
+    """How many files have changed since what is gone back to; fewer than `small_files`."""
 
 
 SCALES: Final[Mapping[str, Scale]] = {
@@ -53,6 +60,10 @@ SCALES: Final[Mapping[str, Scale]] = {
         mounts=20,
         repeats=5,
         cold_repeats=3,
+        forks=40,
+        forks_at_once=100,
+        dirty_files=(10, 1_000, 100_000),
+        restored_files=(10, 1_000),
     ),
     "tiny": Scale(
         name="tiny",
@@ -66,6 +77,10 @@ SCALES: Final[Mapping[str, Scale]] = {
         mounts=2,
         repeats=1,
         cold_repeats=1,
+        forks=2,
+        forks_at_once=3,
+        dirty_files=(10, 1_000),
+        restored_files=(10, 50),
     ),
     "small": Scale(
         name="small",
@@ -79,6 +94,10 @@ SCALES: Final[Mapping[str, Scale]] = {
         mounts=5,
         repeats=3,
         cold_repeats=2,
+        forks=5,
+        forks_at_once=10,
+        dirty_files=(10, 1_000),
+        restored_files=(10, 100),
     ),
 }
 
@@ -90,6 +109,8 @@ class Unit(Enum):
     MILLISECONDS = "ms"
     MICROSECONDS_PER_OP = "µs/op"
     MB_PER_S = "MB/s"
+    MB = "MB"
+    """No time: how much there is of something."""
 
 
 class Fixtures:
@@ -241,6 +262,10 @@ class Workload(ABC):
     @abstractmethod
     def verify(self, stage: Stage, repetition: int) -> None:
         """Raise WrongResultError unless `run` did what it should."""
+
+    def stored_bytes(self, stage: Stage) -> int:
+        """Return what is shown as stored, when `shows_stored`."""
+        return stage.system.stored_bytes()
 
     def after(self, stage: Stage, repetition: int) -> None:
         """Take away what the next repetition must not find."""

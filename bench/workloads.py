@@ -7,11 +7,13 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Final
 
+from bench.forks import Fork, ForkLarge, ForkMany, IdleForks
 from bench.git import GitAdd, GitCommit, GitStatus
 from bench.histories import Changes, Mount, StartCommand, size_word
 from bench.large_files import ReadLarge, WriteLarge
 from bench.s3.groups import s3_groups
 from bench.s3.network import Network
+from bench.sessions import Autosave, Checkpoint, Idle, ReadThrough, Restore
 from bench.small_files import CreateFiles, ListCrowded, ReadFiles, StatAbsent, StatFiles
 from bench.tree_tools import (
     CopyTree,
@@ -28,6 +30,8 @@ from bench.tree_tools import (
 from bench.workload import Group, Scale, Workload
 
 _S3: Final = "s3"
+_DEPTHS: Final = (1, 4, 8)
+"""Frozen layers in a chain; one of more is made shorter in the background."""
 
 
 def groups(scale: Scale, patterns: list[str], network: Network) -> list[Group]:
@@ -103,6 +107,8 @@ def _all_groups(scale: Scale) -> Iterator[Group]:
     yield Group("import-tree", (Import(scale, is_large=False),), is_mounted=False)
     yield Group("import-large", (Import(scale, is_large=True),), is_mounted=False)
     yield Group("cli", (StartCommand(scale),), is_mounted=False)
+    yield _forks(scale)
+    yield _sessions(scale)
     for files in scale.workspaces:
         yield Group(
             f"files-{size_word(files)}",
@@ -115,3 +121,36 @@ def _all_groups(scale: Scale) -> Iterator[Group]:
             ),
             is_mounted=False,
         )
+
+
+def _forks(scale: Scale) -> Group:
+    return Group(
+        "forks",
+        (
+            *(Fork(scale, files) for files in scale.dirty_files),
+            ForkLarge(scale),
+            Fork(scale, scale.dirty_files[1], is_command=True),
+            ForkMany(scale),
+            IdleForks(scale),
+        ),
+        is_mounted=False,
+    )
+
+
+def _sessions(scale: Scale) -> Group:
+    return Group(
+        "sessions",
+        (
+            Checkpoint(scale),
+            *(
+                Restore(scale, changed, is_command=is_command)
+                for changed in scale.restored_files
+                for is_command in (False, True)
+            ),
+            *(ReadThrough(scale, layers) for layers in _DEPTHS),
+            Autosave(scale, is_on=False),
+            Autosave(scale, is_on=True),
+            Idle(scale),
+        ),
+        is_mounted=False,
+    )
