@@ -30,6 +30,8 @@ from workspacefs.layers.segment import Segment
 _BALLAST_BYTES: Final = 4 << 20
 """Held back so that deleting still works on a full disk: a delete writes database pages too."""
 
+_PLENTY_BYTES: Final = 1 << 30
+
 Doomed = FileId | tuple[int, int]
 """A body to be freed: an own file, or a run of the segment as (offset, length)."""
 
@@ -117,9 +119,14 @@ class Layer:
         return len(orphans)
 
     def ensure_ballast(self) -> None:
-        """Hold back disk space for deletes on a full disk, if there is room for it now."""
+        """Hold back disk space for deletes on a full disk, if there is room for it now. A layer in
+        which nothing has changed takes none while there is plenty: a hundred forks cost nothing.
+        """
         path = self.directory / "ballast"
         if path.exists():
+            return
+        is_empty = not (self.rows.has_rows(b"I") or self.rows.has_rows(b"D"))
+        if is_empty and _free_bytes(self.directory) > _PLENTY_BYTES:
             return
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -150,6 +157,11 @@ class Layer:
             self.own.close()
             self.segment.close()
             self.rows.close()
+
+
+def _free_bytes(directory: Path) -> int:
+    disk = os.statvfs(directory)
+    return disk.f_bavail * disk.f_frsize
 
 
 _open_layers: Final[WeakValueDictionary[Path, Layer]] = WeakValueDictionary()
