@@ -46,7 +46,8 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     if len(options.words) > 2:
         raise UsageError("it is: restore [PATH] CHECKPOINT|REV", kind="usage.arguments")
     *path, target = options.words
-    address = session_of(path[0] if path else ".", context.state)
+    somewhere = path or options.paths or ["."]
+    address = session_of(somewhere[0], context.state)
     if options.paths:
         return _restore_paths(address, target, options, context)
     with (
