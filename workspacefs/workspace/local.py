@@ -32,7 +32,8 @@ from workspacefs.objects.refs import Locator, Ref
 from workspacefs.statedir import StateDir
 from workspacefs.workspace.layer_pool import LayerPlace, LayerPool
 
-_FORMAT: Final = 2
+_FORMAT: Final = 3
+"""3: rows of layers may name own files of other file ids, which earlier releases would misread."""
 _RECORD: Final = "session.json"
 _EARLIER: Final = "earlier-"
 EPHEMERAL_MARK: Final = "ephemeral"
