@@ -237,7 +237,7 @@ def recover(directory: Path, *, boot_id: str, is_frozen: bool = False) -> Recove
         last = mark.read_text()
         lost = last not in (boot_id, _CLEAN)
         torn_bytes = _rebuild(directory, journal) if lost else 0
-        if not (is_frozen and last == _CLEAN):
+        if last != boot_id and not (is_frozen and last == _CLEAN):
             _write_mark(mark, boot_id)
     return Recovery(lost, journal_is_complete=lost or last == _CLEAN, torn_bytes=torn_bytes)
 
