@@ -18,7 +18,7 @@ from tests.sandbox import Sandbox
 from tests.servers import Server
 from workspacefs.errors import ExitCode
 
-ROUNDS = int(os.environ.get("WORKSPACEFS_TEST_KILLS", "6"))
+ROUNDS = int(os.environ.get("WORKSPACEFS_TEST_KILLS", "2"))
 SEED = int(os.environ.get("WORKSPACEFS_TEST_SEED", "20261130"))
 PATIENCE_S = 30.0
 

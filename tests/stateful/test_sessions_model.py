@@ -317,7 +317,7 @@ def test_sessions_are_what_they_should_be(machines: list[Machine]) -> None:
         run_state_machine_as_test(
             begin,
             settings=settings(
-                max_examples=60 if IS_FULL else 3,
+                max_examples=60 if IS_FULL else 2,
                 stateful_step_count=40 if IS_FULL else 16,
                 deadline=None,
                 phases=[Phase.generate],

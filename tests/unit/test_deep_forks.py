@@ -18,7 +18,7 @@ from workspacefs_daemon.mounted import Mounted
 from workspacefs_daemon.opening import open_mounted
 from workspacefs_daemon.spec import SessionSpec
 
-DEEP = 1000 if os.environ.get("WORKSPACEFS_TEST_EFFORT") == "full" else 120
+DEEP = 1000 if os.environ.get("WORKSPACEFS_TEST_EFFORT") == "full" else 60
 FILE = 0o100644
 LAYERS_MAX = 34
 """A chain of 32 is flattened before another layer comes on top; and the live one."""
