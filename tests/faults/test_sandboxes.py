@@ -18,7 +18,7 @@ from tests.sandbox import Sandbox
 from tests.servers import Server
 from workspacefs.errors import ExitCode
 
-ROUNDS = int(os.environ.get("WORKSPACEFS_TEST_KILLS", "2"))
+ROUNDS = int(os.environ.get("WORKSPACEFS_TEST_KILLS", "6"))
 SEED = int(os.environ.get("WORKSPACEFS_TEST_SEED", "20261130"))
 PATIENCE_S = 30.0
 
@@ -215,7 +215,7 @@ def test_killed_at_random_moments(boxes: Boxes) -> None:
     mount = box.mount(autosave="1s")
     least = {"s": 0}
     committed = 0
-    for number in range(ROUNDS):
+    for number in range(-(-ROUNDS // 2)):
         numbered = Numbered(mount)
         numbered.write(rng.randrange(1, 60))
         if rng.random() < 0.6:
