@@ -87,6 +87,7 @@ class LayerChain:
         """Committed, while the record on disk still names them."""
         self._retired: list[Layer] = []
         self._left: list[Layer] = []
+        """No more in the chain since it went over to another state, and not synced yet."""
         self._views = 0
         self._deepened = trio.Event()
         self._forgets = False
@@ -216,10 +217,10 @@ class LayerChain:
             layers=self.record.layers if is_changed else self.record.layers[:-1],
             is_automatic=is_automatic,
         )
-        record = replace(self.record, checkpoints=(*self.record.checkpoints, made))
+        before, record = self.record, self.record.with_checkpoint(made)
         if is_changed:
             # One write says both that the layer is frozen and that the checkpoint needs it.
-            before, self._record = self._record, record
+            self._record = record
             try:
                 await self.freeze()
             except BaseException:
@@ -228,17 +229,26 @@ class LayerChain:
         else:
             await self._blocking.job(partial(self.local.save, record))
             self._record = record
+        await self.release_checkpoints(before)
         return made
 
     async def drop_checkpoint(self, checkpoint: LocalCheckpoint) -> None:
         """Forget a checkpoint, and delete what only it needed."""
         kept = tuple(one for one in self.record.checkpoints if one.name != checkpoint.name)
-        record = replace(self.record, checkpoints=kept)
+        before, record = self.record, replace(self.record, checkpoints=kept)
         await self._blocking.job(partial(self.local.save, record))
         self._record = record
-        here = {layer.number for layer in (*self._overlay.layers.values(), *self._retired)}
-        unused = [place for place in checkpoint.layers if place.number not in here]
-        await self._blocking.job(partial(self.local.pool.release, unused))
+        await self.release_checkpoints(before)
+
+    async def release_checkpoints(self, before: LocalRecord) -> None:
+        """Delete layers that only checkpoints needed which the record had before and has no more;
+        what is open goes when it is closed.
+        """
+        kept, here = self.record.checkpoints, self.names_of_open()
+        gone = [one for one in before.checkpoints if one not in kept]
+        unused = [place for one in gone for place in one.layers if place.name not in here]
+        if unused:
+            await self._blocking.job(partial(self.local.pool.release, unused))
 
     def note_sealing(self, commit_id: CommitId) -> None:
         """Write down that the session's ref is about to move to `commit_id`; on a thread."""
@@ -374,8 +384,8 @@ class LayerChain:
         return {layer.directory.name for layer in layers}
 
     def go_over(self, record: LocalRecord, upper: Upper, apply: Callable[[], T]) -> T:
-        """Have the mount stand on other frozen layers, with a new live one; retire() follows. Not
-        interrupted, this is one instant.
+        """Have the mount stand on other frozen layers, with a new live one; retire_left() follows.
+        Not interrupted, this is one instant.
 
         Args:
             record: As it is on disk already.
@@ -401,9 +411,15 @@ class LayerChain:
         return answer
 
     async def retire_left(self) -> None:
-        """Let go of what go_over() left behind; checkpoints have it."""
-        # What they had is as durable as it would have become.
-        await self._durability.sync()
+        """Let go of what go_over() left behind; checkpoints have it, as durable as it would have
+        become.
+        """
+        try:
+            await self._durability.sync()
+        except WorkspaceError as exc:
+            # They stay open, and every sync tries again.
+            log.warning("layers.not_left", extra={"kind": exc.kind, "reason": str(exc)})
+            return
         left, self._left = self._left, []
         await self._retire(left)
 
@@ -443,12 +459,14 @@ class LayerChain:
         if self._local is None:
             return
         if self._forgets:
-            for layer in (*self._overlay.layers.values(), *self._retired):
+            for layer in (*self._overlay.layers.values(), *self._retired, *self._left):
                 layer.close()
             await self._blocking.job(partial(self._local.forget, self.record))
             self._local.close()
             return
         await self._durability.sync()
+        left, self._left = self._left, []
+        await self._retire(left)
         live = self.live
         for layer in self._overlay.layers.values():
             await self._blocking.sync(partial(mark_clean if layer is live else settle, layer))

@@ -1,4 +1,4 @@
-"""Checkpoints of a mounted session, and going back to them or to any commit."""
+"""Going back, in a mounted session, to a checkpoint or to any commit."""
 
 from __future__ import annotations
 
@@ -6,49 +6,43 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import count
 from typing import Final
 
 import trio
 
 from workspacefs.errors import (
-    BusyError,
     IntegrityError,
     NotFoundError,
     RefusedError,
-    UnavailableError,
     UsageError,
+    WorkspaceError,
 )
 from workspacefs.layers.rows import inode_key
-from workspacefs.names import check_ref_name
 from workspacefs.objects.entry import Entry
 from workspacefs.objects.refs import Ref
-from workspacefs.refs import StoredCheckpoint
 from workspacefs.workspace.local import LocalCheckpoint
 from workspacefs.workspace.pending import Pending, PendingFile
 from workspacefs.workspace.receipt import Receipt, check_restored
 from workspacefs.workspace.saving import load_checkpoint
 from workspacefs.workspace.sessions import root_of
+from workspacefs_daemon.checkpoints import Checkpoints
 from workspacefs_daemon.control.server import SendProgress
 from workspacefs_daemon.mounted import Mounted
 from workspacefs_daemon.publishing import (
     check_is_session,
-    find_checkpoint,
     flush_maps,
     own_provenance,
-    tell_progress,
+    telling,
     text_in,
 )
-from workspacefs_daemon.restoring import Restored, Restoring
-from workspacefs_daemon.vfs.switching import Notices
+from workspacefs_daemon.restore_targets import Targets
+from workspacefs_daemon.restoring import Restored, Restoring, TellKernel
 
 log = logging.getLogger(__name__)
 
-TellKernel = Callable[[Notices], None]
-_AUTOMATIC: Final = "before-restore-{}"
 _HEAD: Final = "HEAD"
 
 
@@ -65,37 +59,17 @@ class _Wanted:
 class GoingBack:
     """Operations of the control socket; see docs/protocol.md for their arguments and answers."""
 
-    def __init__(self, mounted: Mounted, tell_kernel: TellKernel) -> None:
+    def __init__(self, mounted: Mounted, checkpoints: Checkpoints, tell_kernel: TellKernel) -> None:
         self._mounted = mounted
-        self._restoring = Restoring(mounted)
-        self._tell_kernel = tell_kernel
+        self._checkpoints = checkpoints
+        self._restoring = Restoring(mounted, tell_kernel)
+        self._targets = Targets(mounted)
 
-    # -- checkpoints -----------------------------------------------------------------------
-
-    async def checkpoint(
-        self, args: Mapping[str, object], progress: SendProgress
-    ) -> dict[str, object]:
-        """Make, list or delete checkpoints."""
+    async def show(self, name: str, *, has_patch: bool) -> dict[str, object]:
+        """Tell what has changed since a checkpoint."""
         mounted = self._mounted
         check_is_session(mounted)
-        match text_in(args, "action"):
-            case "list":
-                rows = self._rows()
-                return {"session": mounted.name, "checkpoints": rows}
-            case "delete":
-                return await self._delete(text_in(args, "name"))
-            case "create":
-                return await self._make_checkpoint(args, progress)
-            case "show" | "diff" as action:
-                return await self._show(text_in(args, "name"), has_patch=action == "diff")
-            case action:
-                raise UsageError(f"checkpoints know no action {action!r}", kind="args.invalid")
-
-    async def _show(self, name: str, *, has_patch: bool) -> dict[str, object]:
-        mounted = self._mounted
-        row = next((row for row in self._rows() if row["checkpoint"] == name), None)
-        if row is None:
-            row = _checkpoint_row(find_checkpoint(mounted, name), is_durable=False)
+        row = self._checkpoints.row(name)
         await flush_maps(mounted)
         async with mounted.committing:
             with trio.CancelScope(shield=True):
@@ -111,112 +85,6 @@ class GoingBack:
         ]
         row = {"session": mounted.name, **row, "changes": changed}
         return {**row, "patch": patch} if has_patch else row
-
-    def _rows(self) -> list[dict[str, object]]:
-        here = self._mounted.chain.record.checkpoints
-        stored = self._stored()
-        names = {one.name for one in here}
-        rows = [_checkpoint_row(one, is_durable=one.name in stored) for one in here]
-        rows += [_stored_row(one) for one in stored.values() if one.name not in names]
-        return sorted(rows, key=_created_of)
-
-    def _stored(self) -> dict[str, StoredCheckpoint]:
-        session = self._mounted.session
-        return {} if session is None else {one.name: one for one in session.session.checkpoints}
-
-    async def _delete(self, name: str) -> dict[str, object]:
-        mounted = self._mounted
-        chain = mounted.chain
-        async with mounted.committing:
-            here, stored = chain.record.find_checkpoint(name), self._stored().get(name)
-            if here is None and stored is None:
-                find_checkpoint(mounted, name)
-            with trio.CancelScope(shield=True):
-                if stored is not None:
-                    with mounted.noting_loss():
-                        await mounted.settle(moved_by=own_provenance(mounted).author)
-                        await mounted.drop_stored_checkpoint(name)
-                if here is not None:
-                    await chain.drop_checkpoint(here)
-        is_durable = stored is not None
-        if here is not None:
-            return {"session": mounted.name, **_checkpoint_row(here, is_durable=is_durable)}
-        assert stored is not None
-        return {"session": mounted.name, **_stored_row(stored)}
-
-    async def _make_checkpoint(
-        self, args: Mapping[str, object], progress: SendProgress
-    ) -> dict[str, object]:
-        mounted = self._mounted
-        chain = mounted.chain
-        name, message = text_in(args, "name"), text_in(args, "message")
-        if name:
-            check_ref_name(name, what="checkpoint")
-        began = time.monotonic()
-        async with mounted.committing:
-            await flush_maps(mounted)
-            if name in self._taken():
-                raise BusyError(
-                    f"session {mounted.name} has a checkpoint {name} already; choose another name, "
-                    "or delete it first",
-                    kind="checkpoint.exists",
-                    checkpoint=name,
-                )
-            is_automatic = args.get("automatic") is True
-            name = name or self._free_name(_AUTOMATIC if is_automatic else "cp{}")
-            with trio.CancelScope(shield=True):
-                made = await chain.checkpoint(
-                    name,
-                    message,
-                    created_ns=mounted.workspace.clock.now_ns(),
-                    is_automatic=is_automatic,
-                )
-            is_durable = args.get("durable") is True
-            if is_durable:
-                await self._store_checkpoint(made, progress)
-        log.info(
-            "checkpoint.made",
-            extra={
-                "session": mounted.name,
-                "checkpoint": name,
-                "duration_ms": round((time.monotonic() - began) * 1000, 3),
-            },
-        )
-        return {"session": mounted.name, **_checkpoint_row(made, is_durable=is_durable)}
-
-    async def _store_checkpoint(self, made: LocalCheckpoint, progress: SendProgress) -> None:
-        mounted = self._mounted
-        provenance = own_provenance(mounted)
-        done = {"files": 0, "bytes": 0}
-
-        def note(files: int, size_bytes: int) -> None:
-            done.update(files=files, bytes=size_bytes)
-
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(tell_progress, progress, done)
-                with trio.CancelScope(shield=True), mounted.noting_loss():
-                    await mounted.settle(moved_by=provenance.author)
-                    await mounted.store_checkpoint(made, provenance, note)
-                nursery.cancel_scope.cancel()
-        except* UnavailableError as group:
-            exc = group.exceptions[0]
-            raise UnavailableError(
-                f"checkpoint {made.name} was made and is on this machine alone: {exc}. When the "
-                "store answers, delete it and make it again",
-                kind="checkpoint.not_stored",
-                checkpoint=made.name,
-            ) from exc
-
-    def _free_name(self, form: str) -> str:
-        taken = self._taken()
-        return next(name for name in map(form.format, count(1)) if name not in taken)
-
-    def _taken(self) -> set[str]:
-        here = self._mounted.chain.record.checkpoints
-        return {*self._stored(), *(one.name for one in here)}
-
-    # -- restoring -------------------------------------------------------------------------
 
     async def restore(
         self, args: Mapping[str, object], progress: SendProgress
@@ -246,18 +114,17 @@ class GoingBack:
                 with mounted.noting_loss():
                     await mounted.settle(moved_by=own_provenance(mounted).author)
                 wanted = await self._wanted(target)
-                safety_name = self._free_name(_AUTOMATIC)
+                safety_name = self._checkpoints.free_name(is_automatic=True)
                 restored = await self._restoring.go_to(
                     wanted.state,
                     safety_name=safety_name,
                     safety_message=f"before restoring {wanted.title}",
                 )
+                switched_ms = round((time.monotonic() - began) * 1000, 3)
                 if wanted.is_stored_for_this:
-                    await mounted.save(own_provenance(mounted))  # so that a ref names it
+                    await self._name_in_store()
             # Begun before anyone else may close layers.
             view = held.enter_context(mounted.viewed(restored.frozen))
-        await mounted.blocking.job(lambda: self._tell_kernel(restored.notices))
-        switched_ms = round((time.monotonic() - began) * 1000, 3)
         receipt = await self._check(wanted, restored, view, progress)
         log.info(
             "restore.checked",
@@ -278,16 +145,18 @@ class GoingBack:
             "restored": wanted.title,
             "safety": safety_name,
             "duration_ms": switched_ms,
-            "receipt": {
-                "files": receipt.files,
-                "directories": receipt.directories,
-                "symlinks": receipt.symlinks,
-                "others": receipt.others,
-                "bytes": receipt.size_bytes,
-                "removed": receipt.removed,
-                "kept_open": restored.kept_open,
-            },
+            "receipt": {**receipt.document(), "kept_open": restored.kept_open},
         }
+
+    async def _name_in_store(self) -> None:
+        """Have the session's ref name what was stored for a restore: nothing else does."""
+        mounted = self._mounted
+        try:
+            with mounted.noting_loss():
+                await mounted.save(own_provenance(mounted))
+        except WorkspaceError as exc:
+            # The restore is done. Whatever stores the work next names it, or says that it cannot.
+            log.warning("restore.not_saved", extra={"kind": exc.kind, "reason": str(exc)})
 
     async def undo(self, args: Mapping[str, object], progress: SendProgress) -> dict[str, object]:
         """Go back to before the last restore, or to before the last few."""
@@ -325,7 +194,7 @@ class GoingBack:
     async def _wanted(self, target: str) -> _Wanted:
         mounted = self._mounted
         checkpoint = mounted.chain.record.find_checkpoint(target)
-        stored = self._stored().get(target)
+        stored = self._checkpoints.find_stored(target)
         if stored is not None and (checkpoint is None or checkpoint.base != mounted.base):
             root = await mounted.blocking.job(lambda: load_checkpoint(mounted.workspace, stored))
             return _Wanted(f"checkpoint {target}", root)
@@ -342,10 +211,9 @@ class GoingBack:
         try:
             ref, commit = await mounted.blocking.job(lambda: mounted.workspace.resolve(rev))
         except NotFoundError as exc:
-            names = ", ".join(str(row["checkpoint"]) for row in self._rows()) or "none"
             raise NotFoundError(
-                f"{target} is no checkpoint of session {mounted.name} (there are: {names}), and "
-                f"no revision: {exc}",
+                f"{target} is no checkpoint of session {mounted.name} (there are: "
+                f"{self._checkpoints.names()}), and no revision: {exc}",
                 kind="restore.absent",
                 target=target,
             ) from exc
@@ -355,7 +223,7 @@ class GoingBack:
         """Store a checkpoint that lies over another commit than the session now does, as a tree."""
         mounted = self._mounted
         root = await mounted.blocking.job(lambda: self._base_root(checkpoint.base))
-        return await self._restoring.store(checkpoint, root)
+        return await self._targets.store(checkpoint, root)
 
     def _base_root(self, base: Ref | None) -> Entry:
         mounted = self._mounted
@@ -370,20 +238,13 @@ class GoingBack:
         self, wanted: _Wanted, restored: Restored, now: Pending, progress: SendProgress
     ) -> Receipt:
         mounted = self._mounted
-        done = {"files": 0, "bytes": 0}
-
-        def note(files: int, size_bytes: int) -> None:
-            done.update(files=files, bytes=size_bytes)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(tell_progress, progress, done)
+        async with telling(progress) as note:
             with trio.CancelScope(shield=True), _seen(wanted.state, restored, now) as expected:
                 receipt = await mounted.blocking.job(
                     lambda: check_restored(
                         restored.difference, now, expected, self._look_through, note
                     )
                 )
-            nursery.cancel_scope.cancel()
         live = mounted.chain.live
         for suspect in receipt.suspects:
             # What programs have done since is not held against it.
@@ -427,32 +288,3 @@ def _seen(state: LocalCheckpoint | Entry, restored: Restored, now: Pending) -> I
     finally:
         for snapshot in snapshots:
             snapshot.close()
-
-
-def _created_of(row: Mapping[str, object]) -> int:
-    created_ns = row["created_ns"]
-    assert isinstance(created_ns, int)
-    return created_ns
-
-
-def _stored_row(checkpoint: StoredCheckpoint) -> dict[str, object]:
-    return {
-        "checkpoint": checkpoint.name,
-        "message": checkpoint.message,
-        "created_ns": checkpoint.created_ns,
-        "base": None,
-        "is_automatic": False,
-        "is_durable": True,
-    }
-
-
-def _checkpoint_row(checkpoint: LocalCheckpoint, *, is_durable: bool) -> dict[str, object]:
-    base = checkpoint.base
-    return {
-        "checkpoint": checkpoint.name,
-        "message": checkpoint.message,
-        "created_ns": checkpoint.created_ns,
-        "base": None if base is None else base.id.hex(),
-        "is_automatic": checkpoint.is_automatic,
-        "is_durable": is_durable,
-    }

@@ -24,11 +24,13 @@ from workspacefs.workspace.status import (
     iter_path_changes,
 )
 from workspacefs_daemon.browsing import Browsing
+from workspacefs_daemon.checkpoints import Checkpoints, checkpoint_action
 from workspacefs_daemon.control.server import SendProgress
 from workspacefs_daemon.giving_up import giving_up
-from workspacefs_daemon.going_back import GoingBack, TellKernel
+from workspacefs_daemon.going_back import GoingBack
 from workspacefs_daemon.mounted import Mounted
 from workspacefs_daemon.publishing import Publishing, flush_maps, text_in
+from workspacefs_daemon.restoring import TellKernel
 from workspacefs_daemon.retirement import Retirement
 
 log = logging.getLogger(__name__)
@@ -74,7 +76,8 @@ class Ops:
         self._retirement = retirement
         self._on_other_keys = on_other_keys
         self._publishing = Publishing(mounted)
-        self._going_back = GoingBack(mounted, tell_kernel)
+        self._checkpoints = Checkpoints(mounted)
+        self._going_back = GoingBack(mounted, self._checkpoints, tell_kernel)
         self._counts = counts
         self._pid = pid
         self._began_s = time.monotonic()
@@ -107,7 +110,7 @@ class Ops:
                 return await self._publishing.fork(args)
             case "checkpoint":
                 with self._moving():
-                    return await self._going_back.checkpoint(args, progress)
+                    return await self._checkpoint(args, progress)
             case "restore":
                 with self._moving():
                     return await self._going_back.restore(args, progress)
@@ -123,6 +126,20 @@ class Ops:
                 return await self._umount(is_lazy=args.get("lazy") is True)
             case _:
                 raise UsageError(f"a session knows no operation {op!r}", kind="op.unknown")
+
+    async def _checkpoint(
+        self, args: Mapping[str, object], progress: SendProgress
+    ) -> dict[str, object]:
+        name = text_in(args, "name")
+        match checkpoint_action(args):
+            case "create":
+                return await self._checkpoints.create(args, progress)
+            case "list":
+                return self._checkpoints.all()
+            case "delete":
+                return await self._checkpoints.delete(name)
+            case action:
+                return await self._going_back.show(name, has_patch=action == "diff")
 
     @contextmanager
     def _moving(self) -> Iterator[None]:

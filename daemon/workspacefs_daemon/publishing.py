@@ -10,8 +10,8 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 import trio
@@ -28,6 +28,7 @@ from workspacefs.names import check_ref_name
 from workspacefs.objects.commits import ChangeCounts, Provenance
 from workspacefs.workspace.commit import Committed, commit_pending, land_commit
 from workspacefs.workspace.local import LocalCheckpoint
+from workspacefs.workspace.seal import SealProgress
 from workspacefs_daemon.control.server import SendProgress
 from workspacefs_daemon.giving_up import giving_up
 from workspacefs_daemon.identity import owner_name
@@ -137,17 +138,11 @@ class Publishing:
             await mounted.settle(moved_by=owner_name())
         if not mounted.chain.has_changes():
             return None
-        done = {"files": 0, "bytes": 0}
-
-        def note(files: int, size_bytes: int) -> None:
-            done.update(files=files, bytes=size_bytes)
-
         await mounted.chain.freeze()
         session = mounted.session
         assert session is not None
         with mounted.viewed(list(mounted.overlay.frozen)) as pending:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(tell_progress, progress, done)
+            async with telling(progress) as note:
                 # Once the ref may have moved, what follows must be done too: hanging up does not
                 # stop a commit half-way.
                 with (
@@ -171,7 +166,6 @@ class Publishing:
                             progress=note,
                         )
                     )
-                nursery.cancel_scope.cancel()
         committed = outcome if isinstance(outcome, Committed) else None
         with trio.CancelScope(shield=True):
             await mounted.rebase(outcome.sealed, committed)
@@ -209,23 +203,16 @@ class Publishing:
                 checkpoints=len(names),
             )
         provenance = own_provenance(mounted)
-        done = {"files": 0, "bytes": 0}
-
-        def note(files: int, size_bytes: int) -> None:
-            done.update(files=files, bytes=size_bytes)
-
         async with mounted.committing:
             # Most of it while programs may still work; then what they did meanwhile.
             await flush_maps(mounted)
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(tell_progress, progress, done)
+            async with telling(progress) as note:
                 with (
                     trio.CancelScope(shield=True),
                     mounted.noting_loss(),
                     _telling_of_loss("pause"),
                 ):
                     await mounted.save(provenance, note)
-                nursery.cancel_scope.cancel()
             with trio.CancelScope(shield=True), giving_up(mounted, "it was being paused"):
                 await flush_maps(mounted)
                 await mounted.blocking.job(lambda: unmount(mounted.spec.mountpoint))
@@ -259,8 +246,21 @@ def _telling_of_loss(what: str) -> Iterator[None]:
         ) from exc
 
 
-async def tell_progress(progress: SendProgress, done: Mapping[str, int]) -> None:
-    """Tell how far something is, until cancelled."""
+@asynccontextmanager
+async def telling(progress: SendProgress) -> AsyncIterator[SealProgress]:
+    """Tell how far the block is, as it notes by what this returns: files and bytes so far."""
+    done = {"files": 0, "bytes": 0}
+
+    def note(files: int, size_bytes: int) -> None:
+        done.update(files=files, bytes=size_bytes)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_tell_progress, progress, done)
+        yield note
+        nursery.cancel_scope.cancel()
+
+
+async def _tell_progress(progress: SendProgress, done: Mapping[str, int]) -> None:
     while True:
         await trio.sleep(_PROGRESS_PERIOD_S)
         await progress(dict(done))

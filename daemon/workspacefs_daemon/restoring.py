@@ -6,44 +6,38 @@ See docs/design/0007-restoring.md. The caller holds `Mounted.committing` all the
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from typing import Final
 
-from workspacefs.errors import IntegrityError, RefusedError
+from workspacefs.errors import RefusedError
 from workspacefs.ids import FileId
-from workspacefs.layers.journal import Journal, settle
+from workspacefs.layers.journal import settle
 from workspacefs.layers.layer import Layer
 from workspacefs.objects.entry import Entry
-from workspacefs.objects.refs import Ref
 from workspacefs.workspace.changes import PathChange
 from workspacefs.workspace.difference import Difference, State, find_difference, list_changes
 from workspacefs.workspace.difftext import iter_patch
 from workspacefs.workspace.layer_pool import LayerPlace
 from workspacefs.workspace.local import LocalCheckpoint, LocalRecord
 from workspacefs.workspace.pending import Pending
-from workspacefs.workspace.saving import store_work
-from workspacefs.workspace.seal import SealedContents
-from workspacefs.workspace.tree_rows import rows_between
 from workspacefs_daemon.chain import Upper
 from workspacefs_daemon.layer_steps import has_changes, places_of
 from workspacefs_daemon.mounted import Mounted
-from workspacefs_daemon.publishing import own_provenance
-from workspacefs_daemon.recovery import open_frozen_layer, open_layer
+from workspacefs_daemon.restore_targets import EmptyLayer, Target, Targets
 from workspacefs_daemon.vfs.residency import NotResident
 from workspacefs_daemon.vfs.switching import Notices, held_files, rows_of_fresh, switch
 
 log = logging.getLogger(__name__)
 
-_BATCH_ROWS: Final = 2000
+TellKernel = Callable[[Notices], None]
+
 _FEW_ROWS: Final = 500
 """As many changes, made while the difference was found, are looked at with nobody served."""
 _ROUNDS_MAX: Final = 5
-_AUTOMATIC_MAX: Final = 16
-"""So many steps back can be undone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,41 +57,21 @@ class Restored:
     """Files that are open as they were before, and that have other content now."""
 
 
-@dataclass(slots=True)
-class _Target:
-    """Layers of the state that is gone back to, the newest first."""
-
-    layers: list[Layer] = field(default_factory=list)
-    opened: list[Layer] = field(default_factory=list)
-    """Those of them that were opened for this."""
-    settled: set[int] = field(default_factory=set)
-    """Numbers of those that stand on any boot."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Fresh:
-    """Layers with nothing in them."""
-
-    place: LayerPlace
-    layer: Layer
-    journal: Journal
-
-    def close(self) -> None:
-        self.journal.close()
-        self.layer.close()
-
-
 class Restoring:
     """Restores of one mount."""
 
-    def __init__(self, mounted: Mounted) -> None:
+    def __init__(self, mounted: Mounted, tell_kernel: TellKernel) -> None:
+        """Restore `mounted`; `tell_kernel` has the kernel forget what it was told, and blocks."""
         self._mounted = mounted
+        self._tell_kernel = tell_kernel
+        self._targets = Targets(mounted)
 
     async def go_to(
         self, wanted: LocalCheckpoint | Entry, *, safety_name: str, safety_message: str
     ) -> Restored:
-        """Show another state from now on; it survives power loss on return, and so does the state
-        until then, as a checkpoint, with as much in it as was synced.
+        """Show another state from now on, also to whoever has seen the one until then. It survives
+        power loss on return, and so does the state until then, as a checkpoint, with as much in it
+        as was synced.
 
         Args:
             wanted: A checkpoint over the same base, or the root of any tree.
@@ -115,28 +89,26 @@ class Restoring:
         blocking, chain, overlay = mounted.blocking, mounted.chain, mounted.overlay
         await chain.bound_depth(spare=_ROUNDS_MAX)
         await chain.let_go()
-        pool = chain.local.pool
-        target, made = _Target(), list[_Fresh]()
-        unused: list[LayerPlace] = []
+        pool, before = chain.local.pool, chain.record
+        target, made = Target(), list[EmptyLayer]()
         try:
             with ExitStack() as held:
                 await blocking.job(partial(held.enter_context, pool.holding()))
-                await blocking.job(partial(self._open, wanted, target))
+                await blocking.job(partial(self._targets.open, wanted, target))
                 difference = await self._find_difference(target)
-                made.append(await blocking.job(self._begin_layer))
-                unused += self._old_safeties()
+                made.append(await blocking.job(self._targets.begin_layer))
                 # No await from here on: nobody is served until the mount has gone over.
                 restored = self._go_over(target, made, difference, safety_name, safety_message)
         except BaseException:
             for one in made:
                 one.close()
-            for layer in target.opened:
-                layer.close()
-            raise
-        finally:
-            # Those that the record names stay.
-            unused += [one.place for one in made] + places_of(target.opened)
+            target.close()
+            unused = [one.place for one in made] + places_of(target.opened)
             await blocking.job(partial(pool.release, unused))
+            raise
+        # First of all that may fail: until then programs see what the kernel remembers.
+        await blocking.job(partial(self._tell_kernel, restored.notices))
+        await chain.release_checkpoints(before)
         await chain.retire_left()
         log.info(
             "session.restored",
@@ -151,12 +123,12 @@ class Restoring:
 
     async def changes_since(self, wanted: LocalCheckpoint | Entry) -> tuple[list[PathChange], str]:
         """Return what has changed since another state, and the same as a patch."""
-        mounted, target = self._mounted, _Target()
+        mounted, target = self._mounted, Target()
         pool = mounted.chain.local.pool
         try:
             with ExitStack() as held:
                 await mounted.blocking.job(partial(held.enter_context, pool.holding()))
-                await mounted.blocking.job(partial(self._open, wanted, target))
+                await mounted.blocking.job(partial(self._targets.open, wanted, target))
                 layers = [mounted.chain.live, *mounted.overlay.frozen]
                 held.enter_context(mounted.viewed(layers))  # so that none is closed meanwhile
                 numbered = {layer.number: layer for layer in (*layers, *target.layers)}
@@ -165,90 +137,10 @@ class Restoring:
                 after = held.enter_context(self._state(layers, numbered, common))
                 return await mounted.blocking.job(partial(_changes, before, after))
         finally:
-            for layer in target.opened:
-                layer.close()
+            target.close()
             await mounted.blocking.job(partial(pool.release, places_of(target.opened)))
 
-    async def store(self, checkpoint: LocalCheckpoint, base_root: Entry) -> Entry:
-        """Store a checkpoint, and return the root of its tree. No ref names it.
-
-        Args:
-            checkpoint: Any of the session's.
-            base_root: Of the commit that it lies over.
-        """
-        mounted = self._mounted
-        with mounted.viewed():  # so that none is closed meanwhile
-            return await mounted.blocking.job(partial(self._store, checkpoint, base_root))
-
-    def _store(self, checkpoint: LocalCheckpoint, base_root: Entry) -> Entry:
-        mounted, target = self._mounted, _Target()
-        session, source = mounted.session, mounted.workspace.store
-        assert session is not None
-        try:
-            self._open(checkpoint, target)
-            numbered = {layer.number: layer for layer in target.layers}
-            with ExitStack() as stack:
-                snapshots = [stack.enter_context(one.snapshot()) for one in target.layers]
-                work = store_work(
-                    mounted.workspace,
-                    session,
-                    Pending(base_root, snapshots, numbered, source),
-                    saver=mounted.chain.record.saver,
-                    provenance=own_provenance(mounted),
-                    contents=SealedContents(),
-                    find_stored=mounted.find_stored,
-                ).work
-        finally:
-            for layer in target.opened:
-                layer.close()
-        if work is None:
-            return base_root
-        return source.load_commit(Ref(work.commit_id, work.locator)).root
-
-    # -- before ----------------------------------------------------------------------------
-
-    def _open(self, wanted: LocalCheckpoint | Entry, target: _Target) -> None:
-        if isinstance(wanted, LocalCheckpoint):
-            for place in reversed(wanted.layers):
-                target.layers.append(self._open_place(place, target))
-        else:
-            self._fill(wanted, target)
-
-    def _open_place(self, place: LayerPlace, target: _Target) -> Layer:
-        chain = self._mounted.chain
-        known = chain.find_open(place.number)
-        if known is not None:
-            return known
-        directory = chain.local.layer_directory(place)
-        if not (directory / "boot").exists():
-            raise IntegrityError(
-                f"layer {directory} of the checkpoint is missing; nothing was restored",
-                kind="layer.missing",
-            )
-        layer = open_frozen_layer(directory, place.number)
-        target.opened.append(layer)
-        return layer
-
-    def _fill(self, root: Entry, target: _Target) -> None:
-        mounted = self._mounted
-        made = self._begin_layer()
-        target.layers.append(made.layer)
-        target.opened.append(made.layer)
-        target.settled.add(made.layer.number)
-        made.journal.close()
-        made.layer.drop_ballast()
-        rows = rows_between(mounted.base_root, root, mounted.workspace.store)
-        while batch := list(islice(rows, _BATCH_ROWS)):
-            made.layer.rows.commit(batch)
-        settle(made.layer)
-
-    def _begin_layer(self) -> _Fresh:
-        local = self._mounted.chain.local
-        place = local.pool.new_place(local.owner)
-        layer, journal = open_layer(local.layer_directory(place), place.number)
-        return _Fresh(place, layer, journal)
-
-    async def _find_difference(self, target: _Target) -> Difference:
+    async def _find_difference(self, target: Target) -> Difference:
         """Return what differs from the frozen layers; only a few changes lie above them."""
         mounted = self._mounted
         for _ in range(_ROUNDS_MAX):
@@ -295,12 +187,10 @@ class Restoring:
             for snapshot in snapshots:
                 snapshot.close()
 
-    # -- the switch ------------------------------------------------------------------------
-
     def _go_over(
         self,
-        target: _Target,
-        made: list[_Fresh],
+        target: Target,
+        made: list[EmptyLayer],
         difference: Difference,
         safety_name: str,
         safety_message: str,
@@ -309,7 +199,7 @@ class Restoring:
         chain, overlay = mounted.chain, mounted.overlay
         if has_changes(chain.live):
             difference.add(self._compare_live(target))
-        (live,) = made
+        live = made[0]
         if mounted.fs.namespace.top_id in difference.gone:
             raise RefusedError(
                 f"what was to be restored has no directory {mounted.spec.subpath}, which is all "
@@ -319,7 +209,7 @@ class Restoring:
         fresh = {file_id: self._fresh_id() for file_id, _ in held_files(overlay, difference)}
         frozen = list(target.layers)
         if fresh:
-            top = self._begin_layer()
+            top = self._targets.begin_layer()
             made.append(top)
             top.layer.drop_ballast()
             top.layer.rows.commit(rows_of_fresh(difference, fresh))
@@ -327,20 +217,42 @@ class Restoring:
             frozen.insert(0, top.layer)
             target.settled.add(top.layer.number)
         record, safety = self._record(frozen, live.place, safety_name, safety_message)
+        file_ids = mounted.file_ids
+        assert file_ids is not None
+        file_ids.write_mark(live.layer)  # again as it goes over; but now a full disk does no harm
         chain.local.save(record)
-        numbered = {layer.number: layer for layer in (*frozen, *self._all_open())}
-        with self._state(frozen, numbered, ()) as state:
-            root = state.all.root_file()
-        notices = chain.go_over(
-            record,
-            Upper(target.settled, live.layer, live.journal),
-            lambda: switch(overlay, difference, frozen, live.layer, root, fresh),
-        )
+        notices = self._show(record, target, live, frozen, difference, fresh)
         if fresh:
             top.journal.close()
         return Restored(safety, notices, difference, target.layers, frozen, len(fresh))
 
-    def _compare_live(self, target: _Target) -> Difference:
+    def _show(
+        self,
+        record: LocalRecord,
+        target: Target,
+        live: EmptyLayer,
+        frozen: Sequence[Layer],
+        difference: Difference,
+        fresh: Mapping[FileId, FileId],
+    ) -> Notices:
+        chain, overlay = self._mounted.chain, self._mounted.overlay
+        numbered = {layer.number: layer for layer in (*frozen, *self._all_open())}
+        try:
+            with self._state(frozen, numbered, ()) as state:
+                root = state.all.root_file()
+            return chain.go_over(
+                record,
+                Upper(target.settled, live.layer, live.journal),
+                lambda: switch(overlay, difference, frozen, live.layer, root, fresh),
+            )
+        except BaseException:
+            # On disk the session has gone over, in memory perhaps half of it. What begins anew
+            # shows it whole; to go on could show anything.
+            log.exception("restore.half_way")
+            logging.shutdown()
+            os._exit(1)
+
+    def _compare_live(self, target: Target) -> Difference:
         chain, overlay = self._mounted.chain, self._mounted.overlay
         old = [chain.live, *overlay.frozen]
         numbered = {layer.number: layer for layer in (*old, *target.layers)}
@@ -360,11 +272,6 @@ class Restoring:
             except NotResident as missing:
                 missing.load()
 
-    def _old_safeties(self) -> list[LayerPlace]:
-        checkpoints = self._mounted.chain.record.checkpoints
-        kept = _without_old(checkpoints)
-        return [place for one in checkpoints if one not in kept for place in one.layers]
-
     def _record(
         self, frozen: Sequence[Layer], live: LayerPlace, name: str, message: str
     ) -> tuple[LocalRecord, LocalCheckpoint]:
@@ -382,24 +289,16 @@ class Restoring:
             is_automatic=True,
         )
         places = (*places_of(list(reversed(frozen))), live)
-        return (
-            replace(
-                record,
-                layers=places,
-                checkpoints=(*_without_old(record.checkpoints), safety),
-                given_ids=file_ids.mark,  # the new live layer does not say it yet
-            ),
-            safety,
+        record = replace(
+            record.with_checkpoint(safety),
+            layers=places,
+            sealing=None,
+            sealed_layers=(),
+            given_ids=file_ids.mark,  # the layers beneath may say less
         )
+        return record, safety
 
 
 def _changes(before: State, after: State) -> tuple[list[PathChange], str]:
     changes, content = list_changes(before, after)
     return changes, "".join(iter_patch(changes, content))
-
-
-def _without_old(checkpoints: Sequence[LocalCheckpoint]) -> list[LocalCheckpoint]:
-    """Leave out automatic checkpoints that are not among the latest: they take space."""
-    automatic = [one for one in checkpoints if one.is_automatic]
-    old = automatic[: max(0, len(automatic) + 1 - _AUTOMATIC_MAX)]
-    return [one for one in checkpoints if one not in old]

@@ -39,6 +39,8 @@ _EARLIER: Final = "earlier-"
 EPHEMERAL_MARK: Final = "ephemeral"
 """File in the directory of a session: see leftovers.py."""
 _OLD_NUMBERS: Final = 1 << 32
+AUTOMATIC_CHECKPOINTS_MAX: Final = 16
+"""So many restores can be undone: each keeps the layers that only it needs."""
 _SLASH: Final = ","
 """Stands for / in directory names, as in keys: no session name has a comma."""
 
@@ -108,6 +110,14 @@ class LocalRecord:
     def find_checkpoint(self, name: str) -> LocalCheckpoint | None:
         """Return the checkpoint of that name, or None."""
         return next((one for one in self.checkpoints if one.name == name), None)
+
+    def with_checkpoint(self, made: LocalCheckpoint) -> LocalRecord:
+        """Return the record with one more checkpoint. Of automatic ones the latest stay."""
+        all_of_them = (*self.checkpoints, made)
+        automatic = [one for one in all_of_them if one.is_automatic]
+        old = automatic[:-AUTOMATIC_CHECKPOINTS_MAX]
+        kept = tuple(one for one in all_of_them if one not in old)
+        return replace(self, checkpoints=kept)
 
     def with_live(self, place: LayerPlace) -> LocalRecord:
         """Return the record with one more layer on top."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from workspacefs.errors import (
@@ -31,6 +32,8 @@ from workspacefs.workspace.workspace import Workspace
 
 _FORMAT: Final = 1
 _ID_MIN: Final = 4
+_OF_COMMITS: Final = ("commit", "settle")
+"""What moves a session's ref to a commit that was made in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +87,10 @@ def undo_operation(
     workspace: Workspace, state: StateDir, operation: Operation, *, moved_by: str
 ) -> RefRecord:
     """Move a ref back to where it was before an operation, if it is where that left it; return what
-    the ref holds now. It survives power loss on return, and can be undone itself.
+    the ref holds now. It survives power loss on return. Of a branch, the undoing can be undone.
 
-    A session keeps its files: what a commit made of them is uncommitted work again.
+    A session keeps its files: what a commit made of them is uncommitted work again, and committing
+    it is the way back.
 
     Args:
         workspace: Where it is.
@@ -101,21 +105,23 @@ def undo_operation(
             would be.
     """
     if operation.kind is not RefKind.SESSION:
-        return _undo(workspace, operation, moved_by)
+        return _undo(workspace, operation, moved_by, lambda: None)
     local = LocalSession.lock(state, workspace.id, operation.name)
     try:
         record = local.load()
-        if record is not None and operation.action != "delete":
-            if has_work(local, record):
-                raise _has_work(operation.name)
-            # It has nothing but the commit, and would stand in the way of where the ref goes.
-            local.forget(record)
-        return _undo(workspace, operation, moved_by)
+        if record is None or operation.action == "delete":
+            return _undo(workspace, operation, moved_by, lambda: None)
+        if has_work(local, record):
+            raise _has_work(operation.name)
+        # It has nothing but the commit, and would stand in the way of where the ref goes.
+        return _undo(workspace, operation, moved_by, partial(local.forget, record))
     finally:
         local.close()
 
 
-def _undo(workspace: Workspace, operation: Operation, moved_by: str) -> RefRecord:
+def _undo(
+    workspace: Workspace, operation: Operation, moved_by: str, before_move: Callable[[], None]
+) -> RefRecord:
     kind, name = operation.kind, operation.name
     found = workspace.refs.find(kind, name)
     if found is None:
@@ -135,6 +141,7 @@ def _undo(workspace: Workspace, operation: Operation, moved_by: str) -> RefRecor
     )  # fmt: skip
     planned = plan_move(workspace, target.commit_id, move)
     log_move(workspace, planned)
+    before_move()
     answer = make_move(workspace, planned, target)
     if not isinstance(answer, Moved):
         raise _moved_on(operation, answer.current or current)
@@ -149,15 +156,27 @@ def _session_before(
             operation.name, session.lease,
             f"Unmount it first: workspacefs undo --op {operation.id[:12]} moves its ref",
         )  # fmt: skip
+    if session.renamed_to:
+        raise RefusedError(
+            f"session {session.name} is called {session.renamed_to} now: workspacefs session "
+            "rename gives it another name",
+            kind="session.renamed",
+        )
     if operation.action == "delete":
-        if session.state != "deleted":
+        if not session.is_deleted:
             raise RefusedError(f"session {session.name} is there already", kind="op.nothing")
         return current, replace(session, state="open")
-    if session.state != "open":
+    if operation.action not in _OF_COMMITS:
+        raise RefusedError(
+            f"operation {operation.id[:12]} ({operation.action}) of session {session.name} has "
+            "nothing that could be moved back",
+            kind="op.nothing",
+        )
+    if session.is_deleted:
         raise RefusedError(
             f"session {session.name} was deleted; undo that first", kind="session.deleted"
         )
-    if session.saved is not None:
+    if session.saved is not None or session.left is not None:
         raise _has_work(session.name)
     if operation.old == operation.new or current.locator is None or current.commit_id is None:
         raise RefusedError("that operation moved nothing", kind="op.nothing")

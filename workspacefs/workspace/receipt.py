@@ -49,6 +49,17 @@ class Receipt:
     """What is not as it should be, a line each; at most 20."""
     wrong_count: int = 0
 
+    def document(self) -> dict[str, int]:
+        """Return what was restored as what JSON can say."""
+        return {
+            "files": self.files,
+            "directories": self.directories,
+            "symlinks": self.symlinks,
+            "others": self.others,
+            "bytes": self.size_bytes,
+            "removed": self.removed,
+        }
+
     def blame(self, path: bytes, why: str) -> None:
         """Note that something is wrong."""
         self.wrong_count += 1

@@ -90,9 +90,13 @@ class FileIds:
         self._next += 1
         return FileId(self._epoch << EPOCH_COUNTER_BITS | number)
 
+    def write_mark(self, layer: Layer) -> None:
+        """Write the mark, as it is now, into a layer that will be the live one."""
+        layer.rows.commit([(_RESERVED_KEY, self._packed(self._limit))])
+
     def move_to(self, layer: Layer) -> None:
         """Keep the mark in a new live layer from now on."""
-        layer.rows.commit([(_RESERVED_KEY, self._packed(self._limit))])
+        self.write_mark(layer)
         self._layer = layer
 
     @property
