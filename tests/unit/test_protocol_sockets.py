@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import stat
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,22 @@ def test_path_of_any_length_can_be_used(tmp_path: Path, length: int) -> None:
     ):
         client.sendall(b"hello")
         assert server.recv(10) == b"hello"
+
+
+def test_full_queue_is_waited_for(tmp_path: Path) -> None:
+    """A listener that is slow to accept is no listener that is gone."""
+    path = str(tmp_path / "x.sock")
+    with listen_unix(path, backlog=0) as listener, ExitStack() as held:
+        held.enter_context(connect_unix(path, timeout_s=5))
+        with pytest.raises(TimeoutError):
+            connect_unix(path, timeout_s=0.05)
+        with ThreadPoolExecutor(8) as threads:
+            waiting = [threads.submit(connect_unix, path, timeout_s=60) for _ in range(8)]
+            for _ in range(9):
+                held.enter_context(listener.accept()[0])
+            for one in waiting:
+                client = held.enter_context(one.result())
+                assert client.gettimeout() == 60
 
 
 def test_socket_is_private_from_the_start(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Source: unix(7): sun_path holds 108 bytes; SO_PEERCRED gives pid, uid and gid of
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -16,6 +17,7 @@ from workspacefs.errors import RefusedError
 SOCKET_MODE: Final = 0o600
 _SUN_PATH_MAX_BYTES: Final = 107
 _UCRED: Final = struct.Struct("3i")
+_TIMEVAL: Final = struct.Struct("@ll")
 
 
 class PeerSocket(Protocol):
@@ -53,20 +55,39 @@ def listen_unix(path: str, *, backlog: int = 64) -> socket.socket:
 def connect_unix(path: str, *, timeout_s: float) -> socket.socket:
     """Return a socket connected to the listener at `path`, who must be of our own account.
 
+    Args:
+        path: Where it listens.
+        timeout_s: How long the connecting, and then each call on the connection, may take.
+
     Raises:
+        TimeoutError: The listener takes no connections.
         OSError: Nobody listens there.
         RefusedError: Someone else's process does.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        # Python's own timeout makes the socket non-blocking, and then connecting to a listener
+        # whose queue is full fails at once (EAGAIN, connect(2)). The kernel's timeout waits.
+        _limit_sending(connection, max(timeout_s, 1e-6))
+        try:
+            _with_short_name(path, connection.connect)
+        except BlockingIOError as exc:
+            raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), path) from exc
+        _limit_sending(connection, 0)
         connection.settimeout(timeout_s)
-        _with_short_name(path, connection.connect)
         if (refusal := peer_refusal(connection)) is not None:
             raise refusal
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _limit_sending(connection: socket.socket, timeout_s: float) -> None:
+    """Set how long a blocking call may wait to send; 0: for ever (socket(7), SO_SNDTIMEO)."""
+    whole_s, rest_s = divmod(timeout_s, 1)
+    value = _TIMEVAL.pack(int(whole_s), int(rest_s * 1_000_000))
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
 
 
 def peer_refusal(connection: PeerSocket) -> RefusedError | None:
