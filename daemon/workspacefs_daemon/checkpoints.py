@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Mapping
-from itertools import count
 from typing import Final
 
 import trio
@@ -26,8 +26,8 @@ from workspacefs_daemon.publishing import (
 
 log = logging.getLogger(__name__)
 
-_ASKED_FOR: Final = "cp{}"
-_AUTOMATIC: Final = "before-restore-{}"
+_ASKED_FOR: Final = "cp"
+_AUTOMATIC: Final = "before-restore-"
 
 
 class Checkpoints:
@@ -121,9 +121,13 @@ class Checkpoints:
         return self._stored().get(name)
 
     def free_name(self, *, is_automatic: bool) -> str:
-        """Return a name for one more."""
-        form, taken = _AUTOMATIC if is_automatic else _ASKED_FOR, self._taken()
-        return next(name for name in map(form.format, count(1)) if name not in taken)
+        """Return a name for one more: numbered above all there are, for the oldest go first.
+
+        A number that became free would give an old name to a new state.
+        """
+        stem = _AUTOMATIC if is_automatic else _ASKED_FOR
+        numbers = (re.fullmatch(rf"{stem}([0-9]+)", name) for name in self._taken())
+        return f"{stem}{1 + max((int(found[1]) for found in numbers if found), default=0)}"
 
     async def _store(self, made: LocalCheckpoint, progress: SendProgress) -> None:
         mounted = self._mounted

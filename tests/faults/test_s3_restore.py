@@ -13,7 +13,7 @@ from tests.harness import Mount, tree_of
 from tests.s3_machine import S3Machine, requests_to, s3_machine
 from tests.servers import Server
 from workspacefs.errors import ExitCode
-from workspacefs.testing.proxy import DropAnswer
+from workspacefs.testing.proxy import DropAnswer, Status
 
 
 @pytest.fixture
@@ -23,9 +23,9 @@ def s3(tmp_path: Path, seaweedfs: Server) -> Iterator[S3Machine]:
         yield machine
 
 
-def begin(s3: S3Machine) -> Mount:
+def begin(s3: S3Machine, **options: str) -> Mount:
     """Commit twice, and change more."""
-    mount = s3.mount("m")
+    mount = s3.mount("m", **options)
     (mount.path / "d").mkdir()
     for number in range(20):
         (mount.path / f"d/f{number}").write_bytes(os.urandom(3000))
@@ -136,3 +136,43 @@ def test_moves_of_refs_are_listed_and_undone(s3: S3Machine) -> None:
     s3.run("fork", s3.store, "s", s3.directory / "again")
     s3.keep(s3.directory / "again")
     assert tree_of(s3.directory / "again") == tree_of(s3.directory / "fork")
+
+
+def test_restore_is_seen_though_the_store_takes_no_note(s3: S3Machine) -> None:
+    """A checkpoint from before a commit is stored first; that no ref names it changes nothing."""
+    mount = begin(s3)
+    s3.run("checkpoint", mount.path, "--name", "early")
+    early = tree_of(mount.path)
+    mount.commit("third")
+    shutil.rmtree(mount.path / "d")
+    (mount.path / "moved").write_text("otherwise")
+    os.listdir(mount.path)
+    denied = s3.fault(Status(403), requests_to("PUT", key="/refs/sessions/"))
+
+    s3.run("restore", mount.path, "early")
+
+    assert tree_of(mount.path) == early
+    assert denied.fired
+    assert s3.json("status", mount.path)["is_stored"] is False
+    s3.calm()
+    mount.commit("as it was early")
+    assert tree_of(mount.path) == early
+
+
+def test_durable_checkpoint_with_the_store_away_is_told(s3: S3Machine) -> None:
+    """It was made here, and the message says that it is here alone."""
+    mount = begin(s3, store_timeout="2")
+    early = tree_of(mount.path)
+    s3.proxy.down()
+
+    done = s3.start("checkpoint", mount.path, "--name", "kept", "--durable")
+
+    s3.proxy.up()
+    assert done.returncode == ExitCode.UNAVAILABLE
+    assert b"on this machine alone" in done.stderr
+    rows = s3.json("checkpoint", "list", mount.path)["checkpoints"]
+    assert isinstance(rows, list)
+    assert [(row["checkpoint"], row["is_durable"]) for row in rows] == [("kept", False)]
+    shutil.rmtree(mount.path / "d")
+    s3.run("restore", mount.path, "kept")
+    assert tree_of(mount.path) == early

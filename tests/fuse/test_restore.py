@@ -382,3 +382,30 @@ def test_some_paths_are_restored(machine: Machine, mount: Mount) -> None:
     machine.run("undo", mount.path, "3")
     assert tree_of(mount.path) == wrecked
     machine.run("restore", mount.path, "early", "--paths", mount.path / "none", code=3)
+
+
+def test_only_the_latest_restores_can_be_undone(machine: Machine, mount: Mount) -> None:
+    """Layers that only older ones needed go, but for what an open file still reads."""
+    big = os.urandom(400_000)
+    (mount.path / "d/big").write_bytes(big)
+    machine.run("checkpoint", mount.path, "--name", "big")
+    with (mount.path / "d/big").open("rb") as held:
+        restore(machine, mount, "HEAD")
+        for number in range(20):
+            (mount.path / "d/big").write_bytes(b"%d" % number * 300_000)
+            restore(machine, mount, "early" if number % 2 else "HEAD")
+        assert held.read() == big
+    rows = machine.json("checkpoint", "list", mount.path)["checkpoints"]
+    assert isinstance(rows, list)
+    automatic = [str(row["checkpoint"]) for row in rows if row["is_automatic"]]
+    assert len(automatic) == 16
+    assert automatic[-1] == "before-restore-21"
+    machine.run("undo", mount.path, "16")
+    assert (mount.path / "d/big").read_bytes() == b"4" * 300_000
+    restore(machine, mount, "big")
+    assert (mount.path / "d/big").read_bytes() == big
+    rows = machine.json("checkpoint", "list", mount.path)["checkpoints"]
+    assert isinstance(rows, list)
+    assert len(rows) == 18
+    for row in rows:
+        machine.run("checkpoint", "delete", str(row["checkpoint"]), "--path", mount.path, code=0)
