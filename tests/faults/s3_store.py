@@ -13,11 +13,14 @@ from workspacefs.backend.s3 import S3Backend
 from workspacefs.backend.s3_url import parse_s3_url
 from workspacefs.testing.proxy import Action, FaultProxy, RequestInfo, Rule
 
+QUICK = RetryPolicy(deadline_s=60.0, base_s=0.005, cap_s=0.05)
+"""For faults that come to an end, however slow the machine is."""
 DEADLINE_S = 3.0
-QUICK = RetryPolicy(deadline_s=DEADLINE_S, base_s=0.005, cap_s=0.05)
-IMPATIENT = RetryPolicy(deadline_s=DEADLINE_S, base_s=0.001, attempts=3)
+BRIEF = RetryPolicy(deadline_s=DEADLINE_S, base_s=0.005, cap_s=0.05)
+"""For faults that do not."""
+IMPATIENT = RetryPolicy(deadline_s=60.0, base_s=0.001, attempts=3)
 """For what is about the outcome only."""
-READ_TIMEOUT_S = 0.5
+READ_TIMEOUT_S = 20.0
 
 
 @dataclass
@@ -57,13 +60,17 @@ class FaultyStore:
         return counts["requests"], counts["errors"], counts["retries"]
 
 
-def new_backend(url: str, *, retry: RetryPolicy = QUICK) -> S3Backend:
-    """Return a backend with the short limits of these tests."""
-    return S3Backend(parse_s3_url(url), retry=retry, read_timeout_s=READ_TIMEOUT_S)
+def new_backend(
+    url: str, *, retry: RetryPolicy = QUICK, read_timeout_s: float = READ_TIMEOUT_S
+) -> S3Backend:
+    """Return a backend with the short pauses of these tests."""
+    return S3Backend(parse_s3_url(url), retry=retry, read_timeout_s=read_timeout_s)
 
 
 @contextmanager
-def faulty_store(server: Server, *, retry: RetryPolicy = QUICK) -> Iterator[FaultyStore]:
+def faulty_store(
+    server: Server, *, retry: RetryPolicy = QUICK, read_timeout_s: float = READ_TIMEOUT_S
+) -> Iterator[FaultyStore]:
     """Make a new store behind a proxy."""
     parts = urlsplit(server.url)
     assert parts.hostname is not None
@@ -72,7 +79,8 @@ def faulty_store(server: Server, *, retry: RetryPolicy = QUICK) -> Iterator[Faul
         url = server.new_store()
         proxied = url.replace(str(parts.port), str(proxy.port))
         past = S3Backend(parse_s3_url(url))
-        store = FaultyStore(proxy, new_backend(proxied, retry=retry), past)
+        through = new_backend(proxied, retry=retry, read_timeout_s=read_timeout_s)
+        store = FaultyStore(proxy, through, past)
         yield store
         store.clear()
 

@@ -7,12 +7,12 @@ import logging
 import os
 import random
 import threading
-import time
 import traceback
 from collections.abc import Iterator
 
 import pytest
 
+from tests.clocks import TurnedClock
 from tests.faults.s3_store import (
     IMPATIENT,
     QUICK,
@@ -209,19 +209,21 @@ def test_moves_outlast_storms(store: FaultyStore, share: float) -> None:
         expected = answer.version
 
 
-def test_move_is_unknown_only_without_any_answer(store: FaultyStore) -> None:
+def test_move_is_unknown_only_without_any_answer(seaweedfs: Server) -> None:
     """Where reading back is not answered either, we say so, in time."""
-    store.add(DropAnswer(), is_method("PUT"))
-    store.add(Status(503), is_method("GET"))
-    began = time.monotonic()
+    clock = TurnedClock()
+    began_s, policy = clock.monotonic(), clock.policy(deadline_s=3.0)
+    with faulty_store(seaweedfs, retry=policy) as store:
+        store.add(DropAnswer(), is_method("PUT"))
+        store.add(Status(503), is_method("GET"))
 
-    with pytest.raises(UnavailableError) as caught:
-        refs_of(store).compare_and_swap(
-            RefKind.BRANCH, "main", expected=None, new=RefRecord(moved_by="x")
-        )
+        with pytest.raises(UnavailableError) as caught:
+            Refs(store.through, SystemClock(), retry=policy).compare_and_swap(
+                RefKind.BRANCH, "main", expected=None, new=RefRecord(moved_by="x")
+            )
 
     assert caught.value.kind == "ref.unknown"
-    assert time.monotonic() - began < 3 * QUICK.deadline_s
+    assert clock.monotonic() - began_s <= 3 * policy.deadline_s
 
 
 def test_server_that_ignores_conditions_is_refused(rclone_s3: Server) -> None:

@@ -230,7 +230,7 @@ def test_work_goes_on_while_the_store_is_away(s3: S3Machine) -> None:
 
     assert isinstance(error, OSError)
     assert error.errno == errno.EIO
-    assert waited_s < 2 * SOON_S + 2  # the kernel asks twice
+    assert waited_s < PATIENCE_S  # without the limit it is two minutes: the kernel asks twice
     assert failed.returncode == 7
     assert s3.proxy.url in failed.stderr.decode()
     assert mount.status() == {"renamed": "added", "dir": "added"}
@@ -357,7 +357,7 @@ def test_reads_over_a_way_that_stays_bad_fail_in_time(s3: S3Machine) -> None:
 
         assert wrong == [[], [], []]
         assert fault.fired
-        assert waited_s < 3 * SOON_S + 2
+        assert waited_s < PATIENCE_S
         s3.calm()
         s3.proxy.cut()
         assert read_tree(mount.path, paths) == paths
