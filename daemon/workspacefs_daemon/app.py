@@ -21,8 +21,8 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Final, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, NoReturn
 
 import workspacefs
 from workspacefs.config import (
@@ -37,14 +37,14 @@ from workspacefs.protocol.failures import error_document, error_from_document
 from workspacefs.protocol.sockets import listen_unix
 from workspacefs.statedir import StateDir, ensure_state_dir
 from workspacefs_daemon.announcement import Announcement
-from workspacefs_daemon.sources import stamp_of_sources
+from workspacefs_daemon.sources import Sources
 from workspacefs_daemon.spec import SessionSpec, spec_from_document
 from workspacefs_daemon.supervisor import Supervisor
 from workspacefs_daemon.transfers import Transfers, TransferSpec
-from workspacefs_daemon.warm import WarmTransfer, fork_warm
+from workspacefs_daemon.warm import WarmProcess, fork_warm
 from workspacefs_daemon.zygote import (
     RunSession,
-    fork_session,
+    SessionForks,
     fork_transfer,
     name_process,
     run_transfer_child,
@@ -114,42 +114,48 @@ def _build_supervisor(state: StateDir, options: argparse.Namespace, level: int) 
         _leave_starter(state)
     install_log_file(state.log_file, role="supervisor", level=level)
     faulthandler.enable()
-    stamp = stamp_of_sources(_PACKAGE_DIRS)
-    run_session = _load_run_session(options.session_module)
+    sources = Sources(_PACKAGE_DIRS)
+    session = _load_session(options.session_module)
     name_process("workspacefsd")
     listener = listen_unix(state.supervisor_socket)
     supervisor: Supervisor
 
     def fork_for(spec: TransferSpec, listening: socket.socket) -> int:
-        ready = None if warm is None else warm.hand_over(spec, listening)
+        ready = None
+        if warm is not None:
+            ready = warm.hand_over(dataclasses.asdict(spec), [listening.fileno()])
         return ready or fork_transfer(TRANSFER_MODULE, spec, listening, release)
 
     def release() -> None:
         supervisor.release()
+        forks.release()
         if warm is not None:
             warm.release()
 
+    forks = SessionForks(session.run, session.get_ready, release, state.root)
     transfers = Transfers(state, fork_for)
     supervisor = Supervisor(
         state,
         listener,
         lock_fd,
-        fork=lambda spec: fork_session(run_session, spec, release),
+        fork=forks.fork,
+        warm_up=forks.warm_up,
         transfers=transfers,
-        is_outdated=lambda: stamp_of_sources(_PACKAGE_DIRS) != stamp,
+        is_outdated=sources.have_changed,
         restarts=load_restarts(os.environ),
     )
     return supervisor
 
 
-def _fork_warm_transfer(lock_fd: int, ready_fd: int | None) -> WarmTransfer | None:
+def _fork_warm_transfer(lock_fd: int, ready_fd: int | None) -> WarmProcess | None:
     """Have a transfer process load its part while we load ours."""
 
     def prepare() -> None:
         importlib.import_module(TRANSFER_MODULE).prepare()
 
-    def serve(spec: TransferSpec, listening: socket.socket) -> NoReturn:
-        run_transfer_child(TRANSFER_MODULE, spec, listening, lambda: None)
+    def serve(order: Mapping[str, Any], fds: list[int]) -> NoReturn:
+        listening = socket.socket(fileno=fds[0])
+        run_transfer_child(TRANSFER_MODULE, TransferSpec(**order), listening, lambda: None)
 
     def release() -> None:
         os.close(lock_fd)
@@ -159,7 +165,14 @@ def _fork_warm_transfer(lock_fd: int, ready_fd: int | None) -> WarmTransfer | No
     return fork_warm(prepare, serve, release)
 
 
-def _load_run_session(module: str) -> RunSession:
+class _SessionModule(NamedTuple):
+    """What a session process runs."""
+
+    run: RunSession
+    get_ready: Callable[[], None]
+
+
+def _load_session(module: str) -> _SessionModule:
     """Import everything that a session needs, once, before any fork.
 
     Not an import at the top: a missing or broken library is told to whoever waits for the start.
@@ -184,7 +197,7 @@ def _load_run_session(module: str) -> RunSession:
     run_session: RunSession = functools.partial(
         loaded.run_session, environ=daemon_environment(os.environ)
     )
-    return run_session
+    return _SessionModule(run_session, getattr(loaded, "get_ready", lambda: None))
 
 
 def _leave_terminal() -> None:
@@ -254,8 +267,8 @@ def _run_in_foreground(options: argparse.Namespace, level: int) -> int:
         ensure_state_dir(state)
         install_log_file(state.log_file, role="session", level=level)
         faulthandler.enable()
-        run_session = _load_run_session(options.session_module)
-        if serve_session(run_session, spec, Announcement(spec, tell)):
+        session = _load_session(options.session_module)
+        if serve_session(session.run, spec, Announcement(spec, tell)):
             return int(ExitCode.OK)
         error = error_from_document(_member(answer[-1], "error"))
     except WorkspaceError as exc:

@@ -36,6 +36,7 @@ from workspacefs_daemon.layer_steps import (
     merge,
     places_of,
 )
+from workspacefs_daemon.spares import SpareLayers
 from workspacefs_daemon.vfs.overlay import Overlay
 from workspacefs_daemon.vfs.services import FileIds, Services
 
@@ -91,6 +92,8 @@ class LayerChain:
         self._views = 0
         self._deepened = trio.Event()
         self._forgets = False
+        self._spares = None if local is None else SpareLayers(local)
+        self._spares_wanted = trio.Event()
 
     @property
     def is_read_only(self) -> bool:
@@ -160,7 +163,7 @@ class LayerChain:
         old = self.live
         # The record goes first: from the switch on, the new layer holds what nothing else does.
         record, (layer, journal) = await self._blocking.job(
-            partial(begin_live, self.local, self.record)
+            partial(begin_live, self.local, self.record, self.spares)
         )
         # No await from here on: the switch is one instant for every request.
         self._record = record
@@ -171,8 +174,34 @@ class LayerChain:
             self._services.live = layer
         self._durability.add(layer, journal)
         old.drop_ballast()  # nothing is deleted in a frozen layer
+        self.want_spares()
         if len(self._overlay.frozen) > _DEEP:
             self._deepened.set()
+
+    @property
+    def spares(self) -> SpareLayers:
+        """Layers for the next freezes and forks."""
+        assert self._spares is not None
+        return self._spares
+
+    def want_spares(self) -> None:
+        """Have keep_spares() make some: there was a freeze or fork, or there will be one."""
+        self._spares_wanted.set()
+
+    def want_spares_if_changed(self) -> None:
+        """Do that for a session that is worked in. One that is idle has none."""
+        if self.has_live_changes():
+            self.want_spares()
+
+    async def keep_spares(self) -> None:
+        """Make spare layers whenever they are wanted; runs until cancelled."""
+        while True:
+            await self._spares_wanted.wait()
+            self._spares_wanted = trio.Event()
+            try:
+                await self._blocking.job(self.spares.fill)
+            except WorkspaceError as exc:
+                log.info("layers.no_spares", extra={"kind": exc.kind, "reason": str(exc)})
 
     async def bound_depth(self, *, spare: int = 0) -> None:
         """Flatten, if not that many layers and one more may come on top."""
@@ -381,7 +410,7 @@ class LayerChain:
     def names_of_open(self) -> set[str]:
         """Return the names of all layers that are open for the chain; no record need name them."""
         layers = (*self._overlay.layers.values(), *self._retired, *self._left)
-        return {layer.directory.name for layer in layers}
+        return {layer.directory.name for layer in layers} | self.spares.names()
 
     def go_over(self, record: LocalRecord, upper: Upper, apply: Callable[[], T]) -> T:
         """Have the mount stand on other frozen layers, with a new live one; retire_left() follows.
@@ -458,6 +487,7 @@ class LayerChain:
         """Make everything durable and let go of it; nothing may be served any more."""
         if self._local is None:
             return
+        await self._blocking.job(self.spares.drop)
         if self._forgets:
             for layer in (*self._overlay.layers.values(), *self._retired, *self._left):
                 layer.close()

@@ -16,7 +16,7 @@ from workspacefs.workspace.local import IdRange, LocalRecord, LocalSession, new_
 from workspacefs.workspace.sessions import OpenSession, begin_fork
 from workspacefs.workspace.workspace import Workspace
 from workspacefs_daemon.identity import own_lease
-from workspacefs_daemon.recovery import begin_layer
+from workspacefs_daemon.spares import SpareLayers
 
 _DRAWN_BYTES: Final = 3
 _AT_ONCE: Final = 16
@@ -39,6 +39,8 @@ class ForkParent:
     session: OpenSession
     is_ephemeral: bool
     """Whether those that are made shall be; the rest of their policy is the parent's."""
+    spares: SpareLayers
+    """Layers for them."""
 
 
 def begin_forks(
@@ -91,7 +93,7 @@ def _begin(
             checkpoints=(),
             begun_from=None,
         )
-        record = _save_record(local, record)
+        record = _save_record(local, record, parent.spares)
         if not begin_fork(
             workspace,
             parent.session,
@@ -108,11 +110,9 @@ def _begin(
     return ForkedSession(name, session_id)
 
 
-def _save_record(local: LocalSession, record: LocalRecord) -> LocalRecord:
+def _save_record(local: LocalSession, record: LocalRecord, spares: SpareLayers) -> LocalRecord:
     with local.pool.holding():
-        place = local.pool.new_place(local.owner)
-        begin_layer(local.layer_directory(place))
-        record = record.with_live(place)
+        record = record.with_live(spares.take(local))
         local.save(record)
     return record
 

@@ -15,6 +15,7 @@ from workspacefs.layers.rows import InodeRow, decode_inode, inode_key
 from workspacefs.workspace.layer_pool import LayerPlace
 from workspacefs.workspace.local import LocalRecord, LocalSession
 from workspacefs_daemon.recovery import open_layer
+from workspacefs_daemon.spares import SpareLayers
 
 _SLICE: Final = 500
 
@@ -48,11 +49,11 @@ def places_of(layers: Sequence[Layer]) -> list[LayerPlace]:
 
 
 def begin_live(
-    local: LocalSession, record: LocalRecord
+    local: LocalSession, record: LocalRecord, spares: SpareLayers
 ) -> tuple[LocalRecord, tuple[Layer, Journal]]:
     """Put a new layer on top of those in the record; it survives power loss on return."""
     with local.pool.holding():
-        place = local.pool.new_place(local.owner)
+        place = spares.take(local)
         opened = open_layer(local.layer_directory(place), place.number)
         record = record.with_live(place)
         local.save(record)

@@ -181,10 +181,14 @@ class Mounted:
         if at is not None:
             frozen = replace(frozen, base=at.base, layers=at.layers)
             session = await self.blocking.job(partial(session_at, self.workspace, session, at.base))
-        parent = ForkParent(self.workspace, self.spec.state_dir, self.name, session, is_ephemeral)
-        return await self.blocking.job(
+        parent = ForkParent(
+            self.workspace, self.spec.state_dir, self.name, session, is_ephemeral, self.chain.spares
+        )
+        made = await self.blocking.job(
             lambda: begin_forks(parent, frozen, list(zip(names, ids, strict=True)), owner=owner)
         )
+        self.chain.want_spares()
+        return made
 
     def is_unsaved(self) -> bool:
         """Tell whether there may be work that the store does not have."""

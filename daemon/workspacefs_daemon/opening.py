@@ -34,7 +34,8 @@ from workspacefs.workspace.workspace import Workspace
 from workspacefs_daemon.far import FarStore
 from workspacefs_daemon.identity import default_session_names, own_lease, owner_name
 from workspacefs_daemon.mounted import Mounted
-from workspacefs_daemon.recovery import begin_layer, open_frozen_layer, open_layer
+from workspacefs_daemon.recovery import open_frozen_layer, open_layer
+from workspacefs_daemon.spares import new_layer
 from workspacefs_daemon.spec import SessionSpec
 
 log = logging.getLogger(__name__)
@@ -208,8 +209,7 @@ def _begin_record(
     """Begin with what the store has of a session: its head, and the work that was saved on top."""
     root = load_saved(workspace, session)
     with local.pool.holding():
-        places = [local.pool.new_place(local.owner)]
-        begin_layer(local.layer_directory(places[0]))
+        places = [new_layer(local)]
         if root is not None:
             head = session.head
             base = root_of(
@@ -221,8 +221,7 @@ def _begin_record(
             settle(saved)
             saved.drop_ballast()
             saved.close()
-            places.append(local.pool.new_place(local.owner))
-            begin_layer(local.layer_directory(places[1]))
+            places.append(new_layer(local))
         record = LocalRecord(
             session_id=session.session.session_id,
             base=session.head,

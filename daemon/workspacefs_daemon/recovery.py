@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from workspacefs.layers.journal import Journal, recover
+from workspacefs.layers.journal import Journal, is_blank, recover
 from workspacefs.layers.layer import Layer
 
 log = logging.getLogger(__name__)
@@ -52,8 +52,9 @@ def open_layer(directory: Path, number: int) -> tuple[Layer, Journal]:
             extra={"layer": str(directory), "torn_bytes": recovery.torn_bytes},
         )
     layer = Layer(directory, number=number)
-    if not recovery.journal_is_complete:
+    is_complete = recovery.journal_is_complete or is_blank(layer)
+    if not is_complete:
         layer.sweep_own_files()
         layer.distrust_bodies()
     layer.ensure_ballast()
-    return layer, Journal(layer, is_complete=recovery.journal_is_complete)
+    return layer, Journal(layer, is_complete=is_complete)

@@ -107,8 +107,8 @@ class Targets:
 
     def begin_layer(self) -> EmptyLayer:
         """Make an empty layer; blocking. It survives power loss, and no record names it yet."""
-        local = self._mounted.chain.local
-        place = local.pool.new_place(local.owner)
+        local, spares = self._mounted.chain.local, self._mounted.chain.spares
+        place = spares.take(local)
         layer, journal = open_layer(local.layer_directory(place), place.number)
         return EmptyLayer(place, layer, journal)
 

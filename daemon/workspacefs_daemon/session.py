@@ -9,6 +9,8 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import pyfuse3
@@ -16,9 +18,10 @@ import trio
 
 from workspacefs.allocator import bound_memory
 from workspacefs.client.unmount import unmount
-from workspacefs.errors import BusyError, NotFoundError, UnavailableError, WorkspaceError
+from workspacefs.errors import BusyError, NotFoundError, WorkspaceError
 from workspacefs.statedir import StateDir
 from workspacefs_daemon.adoption import Adoption
+from workspacefs_daemon.background.hops import Blocking
 from workspacefs_daemon.background.reading_ahead import keep_file_ids, read_ahead
 from workspacefs_daemon.background.retiring import retire
 from workspacefs_daemon.background.saving import autosave
@@ -38,6 +41,7 @@ from workspacefs_daemon.mountpoints import clear_mountpoint
 from workspacefs_daemon.opening import open_mounted
 from workspacefs_daemon.ops import Ops, describe_session
 from workspacefs_daemon.publishing import flush_maps, own_provenance
+from workspacefs_daemon.recovery import open_frozen_layer, open_layer
 from workspacefs_daemon.retirement import Retirement
 from workspacefs_daemon.spec import SessionSpec
 from workspacefs_daemon.unmounted import fork_unmounted, put_away
@@ -59,6 +63,22 @@ def warm_up() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.lowlevel.checkpoint)
 
+    trio.run(begin)
+
+
+def get_ready() -> None:
+    """Go once through what takes longest, in a process that waits for its order: what it touches
+    now, it need not copy from its parent later.
+    """
+
+    async def begin() -> None:
+        await Blocking().job(lambda: None)
+
+    with TemporaryDirectory(prefix="workspacefs-") as directory:
+        layer, journal = open_layer(Path(directory) / "layer", 1)
+        journal.close()
+        layer.close()
+        open_frozen_layer(layer.directory, 1).close()
     trio.run(begin)
 
 
@@ -117,13 +137,13 @@ async def _serve(
             with retirement.beginning(), clear_mountpoint(spec):
                 mount(operations, spec, mounted.name)
             try:
-                nursery.start_soon(mounted.durability.run)
+                nursery.start_soon(mounted.durability.run, mounted.chain.want_spares_if_changed)
                 if not mounted.is_read_only:
                     nursery.start_soon(beside, partial(tidy_layers, mounted))
                     nursery.start_soon(beside, partial(retire, retirement))
                     nursery.start_soon(beside, Sweeper(mounted, environ).run)
                 nursery.start_soon(_unmount_on_signal, spec.mountpoint, mounted)
-                nursery.start_soon(_announce, mounted, socket_path, ready, adoption)
+                nursery.start_soon(_announce, mounted, operations, socket_path, ready, adoption)
                 if metrics is not None:
                     nursery.start_soon(beside, partial(serve_metrics, metrics, ops.stats))
                 if mounted.far is not None:
@@ -190,19 +210,14 @@ async def beside(task: Callable[[], Awaitable[None]]) -> None:
 
 async def _announce(
     mounted: Mounted,
+    operations: Operations,
     socket_path: str,
     ready: Callable[[Mapping[str, object]], None],
     adoption: Adoption,
 ) -> None:
     """Say that the mount answers, once it does; then see to it that it is brought back."""
     spec = mounted.spec
-    try:
-        await mounted.blocking.job(lambda: raise_read_ahead(spec.mountpoint))
-    except OSError as exc:
-        raise UnavailableError(
-            f"{spec.mountpoint} was mounted and does not answer: {exc.strerror}",
-            kind="mount.silent",
-        ) from exc
+    await operations.has_begun.wait()
     session = mounted.session
     ready(
         {
@@ -216,6 +231,7 @@ async def _announce(
             "has_changes": mounted.chain.has_changes(),
         }
     )
+    await beside(partial(mounted.blocking.job, partial(raise_read_ahead, spec.mountpoint)))
     if spec.restarts:
         await beside(adoption.run)
 

@@ -68,16 +68,30 @@ class Supervisor:
         lock_fd: int,
         *,
         fork: Fork,
+        warm_up: Callable[[], None],
         transfers: Transfers,
         is_outdated: Callable[[], bool],
         restarts: bool = True,
         idle_exit_s: float = IDLE_EXIT_S,
     ) -> None:
-        """Listen on `listener`; `restarts`: whether sessions that die are brought back."""
+        """Listen on `listener`.
+
+        Args:
+            state: Whose supervisor this is.
+            listener: Where to listen.
+            lock_fd: Of the lock that says so.
+            fork: Starts a session process.
+            warm_up: Called when there is time: makes the next start quicker.
+            transfers: Of far stores.
+            is_outdated: Tells whether the code on disk has changed.
+            restarts: Whether sessions that die are brought back.
+            idle_exit_s: How long to stay with nothing to do.
+        """
         self._state = state
         self._listener = listener
         self._lock_fd = lock_fd
         self._fork = fork
+        self._warm_up = warm_up
         self._transfers = transfers
         self._is_outdated = is_outdated
         self._idle_exit_s = idle_exit_s
@@ -310,6 +324,8 @@ class Supervisor:
             },
         )
         self._tell(asker, request_id, answer)
+        if not self._births and not self._is_stopping:
+            self._warm_up()
 
     def _tell(self, asker: _Asker, request_id: int, answer: Answer) -> None:
         """Answer later than at once: whoever asked may have gone."""

@@ -23,8 +23,9 @@ from workspacefs.logs import install_log_file
 from workspacefs.statedir import StateDir
 from workspacefs_daemon.announcement import Announcement
 from workspacefs_daemon.mountpoints import prepare_mountpoint
-from workspacefs_daemon.spec import SessionSpec
+from workspacefs_daemon.spec import SessionSpec, spec_from_document
 from workspacefs_daemon.transfers import RunTransfer, TransferSpec
+from workspacefs_daemon.warm import WarmProcess, fork_warm
 
 log = logging.getLogger(__name__)
 
@@ -58,33 +59,78 @@ class StartedSession(NamedTuple):
     """Readable: one JSON line, {"ok":…} or {"error":…}; ends without one when the process dies."""
 
 
-def fork_session(
-    run_session: RunSession, spec: SessionSpec, release: Callable[[], None]
-) -> StartedSession:
-    """Fork a process that serves one mount.
+class SessionForks:
+    """Starts session processes, the next one from a process that waits for it if there is one."""
 
-    Args:
-        run_session: What it runs.
-        spec: What it mounts.
-        release: Called in the new process: closes what belongs to the parent alone.
+    def __init__(
+        self,
+        run_session: RunSession,
+        get_ready: Callable[[], None],
+        release: Callable[[], None],
+        state_dir: str,
+    ) -> None:
+        """Start session processes.
 
-    Raises:
-        UnavailableError: The system has no room for another process.
-    """
-    reader, writer = os.pipe()
-    try:
+        Args:
+            run_session: What they run.
+            get_ready: What one that waits does until then.
+            release: Called first in each: closes what belongs to the parent alone.
+            state_dir: Whose log they write to.
+        """
+        self._run_session = run_session
+        self._get_ready = get_ready
+        self._release = release
+        self._state_dir = state_dir
+        self._warm: WarmProcess | None = None
+
+    def fork(self, spec: SessionSpec) -> StartedSession:
+        """Start a process that serves one mount.
+
+        Raises:
+            UnavailableError: The system has no room for another process.
+        """
+        reader, writer = os.pipe()
+        try:
+            pid = self._hand_over(spec, writer) or self._fork(spec, reader, writer)
+            return StartedSession(pid, reader)
+        except OSError as exc:
+            os.close(reader)
+            raise UnavailableError(
+                f"no process can be started for the mount: {exc.strerror}", kind="session.fork"
+            ) from exc
+        finally:
+            os.close(writer)
+
+    def warm_up(self) -> None:
+        """Have a process wait for the next mount, if none does."""
+        if self._warm is None:
+            self._warm = fork_warm(self._get_ready, self._serve, self._leave)
+
+    def release(self) -> None:
+        """Let the one that waits go; or close, in a forked process, what is the parent's."""
+        if self._warm is not None:
+            self._warm.release()
+
+    def _hand_over(self, spec: SessionSpec, writer: int) -> int | None:
+        warm, self._warm = self._warm, None
+        return None if warm is None else warm.hand_over(dataclasses.asdict(spec), [writer])
+
+    def _fork(self, spec: SessionSpec, reader: int, writer: int) -> int:
         pid = os.fork()
-    except OSError as exc:
-        os.close(reader)
-        os.close(writer)
-        raise UnavailableError(
-            f"no process can be started for the mount: {exc.strerror}", kind="session.fork"
-        ) from exc
-    if pid == 0:
-        os.close(reader)
-        _run_child(run_session, spec, release, writer)
-    os.close(writer)
-    return StartedSession(pid, reader)
+        if pid == 0:
+
+            def leave_parent() -> None:
+                os.close(reader)
+                self._leave()
+
+            _run_child(self._run_session, spec, writer, leave_parent)
+        return pid
+
+    def _leave(self) -> None:
+        _leave_parent(self._release, _COMM, self._state_dir, role="session")
+
+    def _serve(self, order: Mapping[str, object], fds: list[int]) -> NoReturn:
+        _run_child(self._run_session, spec_from_document(order), fds[0], lambda: None)
 
 
 def fork_transfer(
@@ -130,11 +176,11 @@ def serve_session(run_session: RunSession, spec: SessionSpec, announcement: Anno
 
 
 def _run_child(
-    run_session: RunSession, spec: SessionSpec, release: Callable[[], None], writer: int
+    run_session: RunSession, spec: SessionSpec, writer: int, leave_parent: Callable[[], None]
 ) -> NoReturn:
     status = 1
     try:
-        _leave_parent(release, _COMM, spec.state_dir, role="session")
+        leave_parent()
 
         def tell(message: Mapping[str, object]) -> None:
             with suppress(BrokenPipeError):  # nobody waits any more: the supervisor died

@@ -129,6 +129,61 @@ def test_mount_answers_with_the_session(supervised: Supervised) -> None:
         assert session.call("ping")["pid"] == result["pid"] != supervised.pid()
 
 
+def children_of(pid: int) -> list[int]:
+    """Return the processes that a process has."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def warm_process(supervised: Supervised) -> int:
+    """Wait for the process that waits for the next mount; return its id."""
+    pid, mounted = supervised.pid(), {one.pid for one in living_sessions(supervised.state)}
+    until(lambda: len(children_of(pid)) > len(mounted))
+    (found,) = set(children_of(pid)) - mounted
+    return found
+
+
+def test_next_mount_is_served_by_a_process_that_waits(supervised: Supervised) -> None:
+    """After each mount one more is made ready; it has nothing of the sessions before it."""
+    supervised.mount("first")
+
+    waiting = warm_process(supervised)
+    second = supervised.mount("second", "m2")
+
+    assert second["pid"] == waiting
+    files = {os.readlink(path) for path in Path(f"/proc/{waiting}/fd").iterdir()}
+    assert not [name for name in files if name.endswith(".lock")]
+    assert warm_process(supervised) != waiting
+
+
+def test_killed_waiting_process_costs_nobody_a_mount(supervised: Supervised) -> None:
+    """Without one, a process is made when it is needed."""
+    supervised.mount("first")
+    waiting = warm_process(supervised)
+
+    os.kill(waiting, signal.SIGKILL)
+    until(lambda: waiting not in children_of(supervised.pid()))
+    second = supervised.mount("second", "m2")
+
+    assert second["session"] == "second"
+    assert second["pid"] != waiting
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_waiting_process_ends_with_the_supervisor(supervised: Supervised, end: str) -> None:
+    """However it ends."""
+    supervised.mount("first")
+    pid, waiting = supervised.pid(), warm_process(supervised)
+    started = find_start_ticks(waiting)
+
+    if end == "stop":
+        with supervised.connect() as connection:
+            connection.call("stop")
+    else:
+        os.kill(pid, signal.SIGKILL)
+
+    until(lambda: find_start_ticks(waiting) != started)
+
+
 def test_files_of_a_session_are_private(supervised: Supervised) -> None:
     """Sockets, registry and logs can be read by nobody else."""
     supervised.mount()

@@ -288,6 +288,15 @@ def _replay(txn: lmdb.Transaction, flat: list[bytes | None]) -> None:
             txn.put(key, value)
 
 
+def is_blank(layer: Layer) -> bool:
+    """Tell whether nothing was ever written in a layer that belongs to this boot: then its journal,
+    which says nothing, says all.
+    """
+    if layer.rows.count():
+        return False
+    return (layer.directory / "journal").stat().st_size == len(_MAGIC)
+
+
 def mark_clean(layer: Layer) -> None:
     """Sync the database itself, so that the layer stands on any boot; call after the last write."""
     with _alone(layer.directory):

@@ -75,6 +75,10 @@ class LayerPool:
         (directory / _OWNER).write_text(owner)
         return place
 
+    def give(self, place: LayerPlace, owner: str) -> None:
+        """Write down that a session has a layer which another one made. The caller is holding()."""
+        (self.directory(place) / _OWNER).write_text(owner)
+
     def adopt(self, path: Path, place: LayerPlace, owner: str) -> None:
         """Take in the directory of a layer that lies elsewhere. Idempotent."""
         if path.exists():

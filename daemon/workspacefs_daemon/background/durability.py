@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -109,10 +109,16 @@ class Durability:
             for layer, journal in self._journals.items()
         )
 
-    async def run(self) -> None:
-        """Sync every SYNC_PERIOD_S while there is something to sync; runs until cancelled."""
+    async def run(self, beside: Callable[[], None] | None = None) -> None:
+        """Sync every SYNC_PERIOD_S while there is something to sync; runs until cancelled.
+
+        Args:
+            beside: Called as often.
+        """
         while True:
             await trio.sleep(SYNC_PERIOD_S)
+            if beside is not None:
+                beside()
             try:
                 if self._is_behind():
                     await self.sync()

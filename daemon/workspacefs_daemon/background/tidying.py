@@ -17,13 +17,20 @@ _FIRST_LOOK_S: Final = 5.0
 
 
 async def tidy_layers(mounted: Mounted) -> None:
-    """Remove what a crash left; make one layer of many. Runs until cancelled."""
+    """Remove what a crash left; make one layer of many, and spare ones. Runs until cancelled."""
     chain = mounted.chain
     await trio.sleep(_FIRST_LOOK_S)
     async with mounted.committing:  # what is open stays that until the sweep is over
         sweep = partial(chain.local.pool.sweep, chain.local.owner, chain.names_of_open())
         with trio.CancelScope(shield=True):
             await mounted.blocking.job(sweep)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(chain.keep_spares)  # from here on the sweep takes none for leftovers
+        await _flatten_for_ever(mounted)
+
+
+async def _flatten_for_ever(mounted: Mounted) -> None:
+    chain = mounted.chain
     while True:
         await chain.wait_until_deep()
         try:

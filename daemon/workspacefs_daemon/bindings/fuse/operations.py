@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 import pyfuse3
+import trio
 from pyfuse3 import (
     EntryAttributes,
     FileHandleT,
@@ -71,6 +72,8 @@ class Operations(pyfuse3.Operations):
         """Serve `fs`, and what is `hidden` in it."""
         super().__init__()
         self.fs = fs
+        self.has_begun = trio.Event()
+        """The kernel has agreed with us: requests are answered from now on."""
         self._hidden = hidden
         self.counts: dict[str, int] = defaultdict(int)
         self._blocking = blocking
@@ -79,6 +82,10 @@ class Operations(pyfuse3.Operations):
         self._file_info = FileInfo()
         self._directories: dict[int, OpenDirectory] = {}
         self._next_directory = 1
+
+    def init(self) -> None:
+        """Hear that the first message, FUSE_INIT, is being answered (fuse(4))."""
+        self.has_begun.set()
 
     # -- what the boundary needs -------------------------------------------------------------
 
