@@ -34,8 +34,8 @@ from workspacefs_daemon.layer_steps import (
     has_changes,
     iter_file_ids,
     merge,
-    places_of,
 )
+from workspacefs_daemon.retired_layers import RetiredLayers
 from workspacefs_daemon.spares import SpareLayers
 from workspacefs_daemon.vfs.overlay import Overlay
 from workspacefs_daemon.vfs.services import FileIds, Services
@@ -86,10 +86,7 @@ class LayerChain:
         self._file_ids = file_ids
         self._unsettled: list[Layer] = []
         """Committed, while the record on disk still names them."""
-        self._retired: list[Layer] = []
-        self._left: list[Layer] = []
-        """No more in the chain since it went over to another state, and not synced yet."""
-        self._views = 0
+        self.retired = RetiredLayers(overlay, durability, blocking, local)
         self._deepened = trio.Event()
         self._forgets = False
         self._spares = None if local is None else SpareLayers(local)
@@ -142,17 +139,16 @@ class LayerChain:
             layers = [*([] if live is None else [live]), *self._overlay.frozen]
         snapshots = [layer.snapshot() for layer in layers]
         numbered = self._overlay.layers  # a body may lie in one that is not looked at
-        self._views += 1  # no layer is closed while someone looks at it
-        for layer in layers:
-            layer.readers += 1
-        try:
-            yield Pending(root, snapshots, numbered, source)
-        finally:
-            self._views -= 1
-            for snapshot in snapshots:
-                snapshot.close()
+        with self.retired.viewing():
             for layer in layers:
-                layer.readers -= 1
+                layer.readers += 1
+            try:
+                yield Pending(root, snapshots, numbered, source)
+            finally:
+                for snapshot in snapshots:
+                    snapshot.close()
+                for layer in layers:
+                    layer.readers -= 1
 
     # -- freezing --------------------------------------------------------------------------
 
@@ -340,7 +336,7 @@ class LayerChain:
         await self._blocking.job(partial(self.local.save, record))
         self._record = record
         settled, self._unsettled = self._unsettled, []
-        await self._retire(settled)
+        await self.retired.retire(settled)
 
     # -- flattening ------------------------------------------------------------------------
 
@@ -383,7 +379,7 @@ class LayerChain:
         record = replace(self.record, layers=kept)
         await self._blocking.job(partial(self.local.save, record))
         self._record = record
-        await self._retire(merged)
+        await self.retired.retire(merged)
         log.info("layers.flattened", extra={"merged": len(merged), "layers": len(kept)})
 
     def _rebase_inode(self, file_id: FileId, target: Layer, gone: set[int]) -> None:
@@ -404,17 +400,16 @@ class LayerChain:
         """Return a layer that is open in this process, also when only an open file reads it: no
         layer may be opened twice.
         """
-        others = {layer.number: layer for layer in self._retired}
-        return self._overlay.layers.get(number) or others.get(number)
+        return self._overlay.layers.get(number) or self.retired.find(number)
 
     def names_of_open(self) -> set[str]:
         """Return the names of all layers that are open for the chain; no record need name them."""
-        layers = (*self._overlay.layers.values(), *self._retired, *self._left)
+        layers = (*self._overlay.layers.values(), *self.retired.all())
         return {layer.directory.name for layer in layers} | self.spares.names()
 
     def go_over(self, record: LocalRecord, upper: Upper, apply: Callable[[], T]) -> T:
-        """Have the mount stand on other frozen layers, with a new live one; retire_left() follows.
-        Not interrupted, this is one instant.
+        """Have the mount stand on other frozen layers, with a new live one; not interrupted, this
+        is one instant. What it stood on until then is let go of by retired.retire_left().
 
         Args:
             record: As it is on disk already.
@@ -433,47 +428,13 @@ class LayerChain:
                 self._durability.add(layer, None, is_settled=layer.number in upper.settled)
         self._durability.add(upper.live, upper.journal)
         now = self._overlay.layers
-        self._retired = [layer for layer in self._retired if layer.number not in now]
-        self._left += [layer for number, layer in before.items() if number not in now]
+        self.retired.take_back(set(now))
+        self.retired.leave([layer for number, layer in before.items() if number not in now])
         if len(self._overlay.frozen) > _DEEP:
             self._deepened.set()
         return answer
 
-    async def retire_left(self) -> None:
-        """Let go of what go_over() left behind; checkpoints have it, as durable as it would have
-        become.
-        """
-        try:
-            await self._durability.sync()
-        except WorkspaceError as exc:
-            # They stay open, and every sync tries again.
-            log.warning("layers.not_left", extra={"kind": exc.kind, "reason": str(exc)})
-            return
-        left, self._left = self._left, []
-        await self._retire(left)
-
-    # -- letting go ------------------------------------------------------------------------
-
-    async def _retire(self, layers: Sequence[Layer]) -> None:
-        for layer in layers:
-            await self._durability.remove(layer)
-        self._retired += layers
-        await self.drop_retired()
-
-    async def drop_retired(self) -> None:
-        """Close and delete layers that no open file reads any more."""
-        # Only a file that has lost its last name can still have its bytes there.
-        unused = [
-            layer
-            for layer in self._retired
-            if not self._views
-            and not any(is_in(inode.content, {layer.number}) for inode in self._overlay.orphans)
-        ]
-        for layer in unused:
-            self._retired.remove(layer)
-            layer.close()
-        if unused:
-            await self._blocking.job(partial(self.local.pool.release, places_of(unused)))
+    # -- the end ---------------------------------------------------------------------------
 
     def forget_at_close(self) -> None:
         """Have close() delete the session from this machine: all of it is in the store."""
@@ -489,21 +450,16 @@ class LayerChain:
             return
         await self._blocking.job(self.spares.drop)
         if self._forgets:
-            for layer in (*self._overlay.layers.values(), *self._retired, *self._left):
+            for layer in (*self._overlay.layers.values(), *self.retired.all()):
                 layer.close()
             await self._blocking.job(partial(self._local.forget, self.record))
             self._local.close()
             return
         await self._durability.sync()
-        left, self._left = self._left, []
-        await self._retire(left)
+        await self.retired.close()
         live = self.live
         for layer in self._overlay.layers.values():
             await self._blocking.sync(partial(mark_clean if layer is live else settle, layer))
             await self._durability.remove(layer)
             layer.close()
-        for layer in self._retired:
-            layer.close()
-        if self._retired:
-            await self._blocking.job(partial(self._local.pool.release, places_of(self._retired)))
         self._local.close()

@@ -100,7 +100,7 @@ class GoingBack:
             answer = await self._restore(target, progress, held)
         async with mounted.committing:  # what the receipt looked at may go
             with trio.CancelScope(shield=True):
-                await mounted.chain.drop_retired()
+                await mounted.chain.retired.drop_unused()
         return answer
 
     async def _restore(

@@ -109,7 +109,7 @@ class Restoring:
         # First of all that may fail: until then programs see what the kernel remembers.
         await blocking.job(partial(self._tell_kernel, restored.notices))
         await chain.release_checkpoints(before)
-        await chain.retire_left()
+        await chain.retired.retire_left()
         log.info(
             "session.restored",
             extra={
