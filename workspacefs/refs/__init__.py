@@ -1,14 +1,8 @@
 """Branches, tags and sessions: the only keys that change, moved by compare-and-swap alone."""
 
 from workspacefs.refs.policy import SessionPolicy
-from workspacefs.refs.record import (
-    Lease,
-    RefKind,
-    RefRecord,
-    SavedWork,
-    SessionRecord,
-    StoredCheckpoint,
-)
+from workspacefs.refs.record import RefKind, RefRecord
+from workspacefs.refs.session import Lease, SavedWork, SessionRecord, StoredCheckpoint
 from workspacefs.refs.swap import Moved, Refs, Stale
 
 __all__ = [

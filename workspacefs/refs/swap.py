@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -23,7 +23,7 @@ from workspacefs.errors import (
     UsageError,
 )
 from workspacefs.names import check_ref_name
-from workspacefs.refs.record import RefKind, RefRecord, decode_ref, encode_ref, list_names
+from workspacefs.refs.record import RefKind, RefRecord, decode_ref, encode_ref
 
 _PREFIXES: Final = {
     RefKind.BRANCH: "refs/branches/",
@@ -211,9 +211,9 @@ class Refs:
         names = list(self.iter_names(kind))
         near = difflib.get_close_matches(name, names, n=5, cutoff=0.5)
         if near:
-            hint = f"did you mean {list_names(near)}?"
+            hint = f"did you mean {_list_names(near)}?"
         elif names:
-            hint = f"there are: {list_names(names)}"
+            hint = f"there are: {_list_names(names)}"
         else:
             hint = f"there are no {_PLURALS[kind]} yet"
         return NotFoundError(
@@ -232,3 +232,8 @@ def ref_key(kind: RefKind, name: str) -> str:
         UsageError: No ref may have such a name.
     """
     return _PREFIXES[kind] + check_ref_name(name, what=kind.value).replace("/", _SLASH)
+
+
+def _list_names(names: Sequence[str], *, limit: int = 8) -> str:
+    shown = ", ".join(names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
