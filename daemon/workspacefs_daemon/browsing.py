@@ -21,7 +21,7 @@ from workspacefs.ids import CommitId
 from workspacefs.layers.layer import Layer
 from workspacefs.objects.entry import Entry
 from workspacefs.refs import RefKind
-from workspacefs.workspace.local import LocalCheckpoint
+from workspacefs.workspace.local_record import LocalCheckpoint
 from workspacefs.workspace.sessions import root_of
 from workspacefs_daemon.background.hops import Blocking
 from workspacefs_daemon.mounted import Mounted

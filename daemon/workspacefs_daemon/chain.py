@@ -24,7 +24,8 @@ from workspacefs.layers.layer import Layer
 from workspacefs.layers.rebase import is_in, rebase_rows, rebased_content
 from workspacefs.objects.entry import Entry
 from workspacefs.objects.refs import Ref
-from workspacefs.workspace.local import IdMark, LocalCheckpoint, LocalRecord, LocalSession
+from workspacefs.workspace.local import LocalSession
+from workspacefs.workspace.local_record import IdMark, LocalCheckpoint, LocalRecord
 from workspacefs.workspace.pending import Pending, PendingSource
 from workspacefs_daemon.background.durability import Durability
 from workspacefs_daemon.background.hops import Blocking

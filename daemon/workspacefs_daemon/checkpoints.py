@@ -13,7 +13,7 @@ import trio
 from workspacefs.errors import BusyError, NotFoundError, UnavailableError, UsageError
 from workspacefs.names import check_ref_name
 from workspacefs.refs import StoredCheckpoint
-from workspacefs.workspace.local import LocalCheckpoint
+from workspacefs.workspace.local_record import LocalCheckpoint
 from workspacefs_daemon.control.server import SendProgress
 from workspacefs_daemon.mounted import Mounted
 from workspacefs_daemon.publishing import (

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 from workspacefs.errors import BusyError
 from workspacefs.names import check_ref_name
 from workspacefs.statedir import StateDir
-from workspacefs.workspace.local import IdRange, LocalRecord, LocalSession, new_saver
+from workspacefs.workspace.local import LocalSession
+from workspacefs.workspace.local_record import IdRange, LocalRecord, new_saver
 from workspacefs.workspace.sessions import OpenSession, begin_fork
 from workspacefs.workspace.workspace import Workspace
 from workspacefs_daemon.identity import own_lease

@@ -23,7 +23,7 @@ from workspacefs.errors import (
 from workspacefs.layers.rows import inode_key
 from workspacefs.objects.entry import Entry
 from workspacefs.objects.refs import Ref
-from workspacefs.workspace.local import LocalCheckpoint
+from workspacefs.workspace.local_record import LocalCheckpoint
 from workspacefs.workspace.pending import Pending, PendingFile
 from workspacefs.workspace.receipt import Receipt, check_restored
 from workspacefs.workspace.saving import load_checkpoint

@@ -13,7 +13,8 @@ from workspacefs.layers.layer import Layer
 from workspacefs.layers.rebase import FindState
 from workspacefs.layers.rows import InodeRow, decode_inode, inode_key
 from workspacefs.workspace.layer_pool import LayerPlace
-from workspacefs.workspace.local import LocalRecord, LocalSession
+from workspacefs.workspace.local import LocalSession
+from workspacefs.workspace.local_record import LocalRecord
 from workspacefs_daemon.recovery import open_layer
 from workspacefs_daemon.spares import SpareLayers
 

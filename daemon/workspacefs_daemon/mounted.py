@@ -26,7 +26,8 @@ from workspacefs.objects.refs import Locator, Ref
 from workspacefs.refs import StoredCheckpoint
 from workspacefs.workspace.commit import Committed, settle_unclear
 from workspacefs.workspace.early_upload import EarlyUpload
-from workspacefs.workspace.local import LocalCheckpoint, LocalRecord, LocalSession
+from workspacefs.workspace.local import LocalSession
+from workspacefs.workspace.local_record import LocalCheckpoint, LocalRecord
 from workspacefs.workspace.pending import Pending
 from workspacefs.workspace.saving import (
     StoredWork,

@@ -24,7 +24,8 @@ from workspacefs.refs.policy import NO_POLICY
 from workspacefs.statedir import StateDir
 from workspacefs.workspace.commit import settle_ref
 from workspacefs.workspace.leftovers import end_leftover
-from workspacefs.workspace.local import LocalRecord, LocalSession, new_saver
+from workspacefs.workspace.local import LocalSession
+from workspacefs.workspace.local_record import LocalRecord, new_saver
 from workspacefs.workspace.pending import Pending, entries_in
 from workspacefs.workspace.renaming import bring_copy
 from workspacefs.workspace.saving import load_saved

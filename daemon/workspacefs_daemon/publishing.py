@@ -27,7 +27,7 @@ from workspacefs.errors import (
 from workspacefs.names import check_ref_name
 from workspacefs.objects.commits import ChangeCounts, Provenance
 from workspacefs.workspace.commit import Committed, commit_pending, land_commit
-from workspacefs.workspace.local import LocalCheckpoint
+from workspacefs.workspace.local_record import LocalCheckpoint
 from workspacefs.workspace.seal import SealProgress
 from workspacefs_daemon.control.server import SendProgress
 from workspacefs_daemon.giving_up import giving_up

@@ -14,7 +14,7 @@ from workspacefs.layers.layer import Layer
 from workspacefs.objects.entry import Entry
 from workspacefs.objects.refs import Ref
 from workspacefs.workspace.layer_pool import LayerPlace
-from workspacefs.workspace.local import LocalCheckpoint
+from workspacefs.workspace.local_record import LocalCheckpoint
 from workspacefs.workspace.pending import Pending
 from workspacefs.workspace.saving import store_work
 from workspacefs.workspace.seal import SealedContents

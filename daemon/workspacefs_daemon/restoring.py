@@ -22,7 +22,7 @@ from workspacefs.workspace.changes import PathChange
 from workspacefs.workspace.difference import Difference, State, find_difference, list_changes
 from workspacefs.workspace.difftext import iter_patch
 from workspacefs.workspace.layer_pool import LayerPlace
-from workspacefs.workspace.local import LocalCheckpoint, LocalRecord
+from workspacefs.workspace.local_record import LocalCheckpoint, LocalRecord
 from workspacefs.workspace.pending import Pending
 from workspacefs_daemon.chain import Upper
 from workspacefs_daemon.layer_steps import has_changes, places_of

@@ -12,14 +12,9 @@ from blake3 import blake3
 from workspacefs.errors import BusyError
 from workspacefs.statedir import StateDir
 from workspacefs.workspace.layer_pool import LayerPlace
-from workspacefs.workspace.local import (
-    IdMark,
-    IdRange,
-    LocalRecord,
-    LocalSession,
-    local_sizes,
-    open_pool,
-)
+from workspacefs.workspace.local import LocalSession, open_pool
+from workspacefs.workspace.local_record import IdMark, IdRange, LocalRecord
+from workspacefs.workspace.local_sizes import local_sizes
 
 WORKSPACE = "w1"
 ELSEWHERE = LayerPlace(1 << 33, "elsewhere")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from workspacefs.layers.layer import Layer
-from workspacefs.workspace.local import IdRange
+from workspacefs.workspace.local_record import IdRange
 from workspacefs_daemon.vfs.services import FileIds
 
 OWN = IdRange(7, 1000, 1_000_000)

@@ -10,7 +10,7 @@ from workspacefs.cli.context import Context
 from workspacefs.cli.revision import open_place
 from workspacefs.client.registry import LiveSession, find_hidden
 from workspacefs.refs import Lease, RefKind, SavedWork
-from workspacefs.workspace.local import local_sizes
+from workspacefs.workspace.local_sizes import local_sizes
 from workspacefs.workspace.sessions import is_in_place
 from workspacefs.workspace.workspace import Workspace
 

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 from workspacefs.errors import BusyError, MovedError, RefusedError, WorkspaceError
 from workspacefs.refs import Moved, RefKind
 from workspacefs.statedir import StateDir
-from workspacefs.workspace.local import LocalRecord, LocalSession, has_copy
+from workspacefs.workspace.local import LocalSession, has_copy
+from workspacefs.workspace.local_record import LocalRecord
 from workspacefs.workspace.policies import Step, find_session, step_due
 from workspacefs.workspace.session_deletion import bury, has_work
 from workspacefs.workspace.sessions import OpenSession, held_error

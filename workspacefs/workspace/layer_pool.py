@@ -5,9 +5,9 @@
         <name>/         one layer (layers/layer.py)
             owner       name of the session directory that made it
 
-A layer belongs to nobody: session records (local.py) name the layers that they need, and a fork
-names those of its parent. Frozen layers never change, so any number of sessions may read one. What
-no record names any more is deleted by whoever let go of it last.
+A layer belongs to nobody: session records (local_record.py) name the layers that they need, and a
+fork names those of its parent. Frozen layers never change, so any number of sessions may read one.
+What no record names any more is deleted by whoever let go of it last.
 """
 
 from __future__ import annotations

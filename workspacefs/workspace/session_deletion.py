@@ -11,7 +11,8 @@ from workspacefs.errors import MovedError, NotFoundError, RefusedError
 from workspacefs.layers.database import Database
 from workspacefs.refs import Moved, RefKind, RefRecord, Stale
 from workspacefs.statedir import StateDir
-from workspacefs.workspace.local import LocalRecord, LocalSession
+from workspacefs.workspace.local import LocalSession
+from workspacefs.workspace.local_record import LocalRecord
 from workspacefs.workspace.publish import RefMove, log_move, make_move, plan_move
 from workspacefs.workspace.sessions import OpenSession, held_error, is_taken
 from workspacefs.workspace.workspace import Workspace

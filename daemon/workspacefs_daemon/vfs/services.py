@@ -10,7 +10,7 @@ from typing import Final
 from workspacefs.clock import Clock
 from workspacefs.ids import EPOCH_COUNTER_BITS, FileId
 from workspacefs.layers.layer import Layer
-from workspacefs.workspace.local import IdMark, IdRange
+from workspacefs.workspace.local_record import IdMark, IdRange
 from workspacefs_daemon.vfs.refusal import Refusal
 from workspacefs_daemon.vfs.residency import NotResident
 
