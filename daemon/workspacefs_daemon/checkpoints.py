@@ -23,6 +23,7 @@ from workspacefs_daemon.publishing import (
     telling,
     text_in,
 )
+from workspacefs_daemon.saving import Saving
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ class Checkpoints:
 
     def __init__(self, mounted: Mounted) -> None:
         self._mounted = mounted
+        self._saving = Saving(mounted)
 
     async def create(self, args: Mapping[str, object], progress: SendProgress) -> dict[str, object]:
         """Make a checkpoint; durable in the store on return if that is asked for."""
@@ -85,7 +87,7 @@ class Checkpoints:
                 if row["is_durable"]:
                     with mounted.noting_loss():
                         await mounted.settle(moved_by=own_provenance(mounted).author)
-                        await mounted.drop_stored_checkpoint(name)
+                        await self._saving.drop_stored_checkpoint(name)
                 here = chain.record.find_checkpoint(name)
                 if here is not None:
                     await chain.drop_checkpoint(here)
@@ -136,7 +138,7 @@ class Checkpoints:
             with trio.CancelScope(shield=True), mounted.noting_loss():
                 try:
                     await mounted.settle(moved_by=provenance.author)
-                    await mounted.store_checkpoint(made, provenance, note)
+                    await self._saving.store_checkpoint(made, provenance, note)
                 except UnavailableError as exc:
                     raise UnavailableError(
                         f"checkpoint {made.name} was made and is on this machine alone: {exc}. "

@@ -40,6 +40,7 @@ from workspacefs_daemon.publishing import (
 )
 from workspacefs_daemon.restore_targets import Targets
 from workspacefs_daemon.restoring import Restored, Restoring, TellKernel
+from workspacefs_daemon.saving import Saving
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class GoingBack:
         self._checkpoints = checkpoints
         self._restoring = Restoring(mounted, tell_kernel)
         self._targets = Targets(mounted)
+        self._saving = Saving(mounted)
 
     async def show(self, name: str, *, has_patch: bool) -> dict[str, object]:
         """Tell what has changed since a checkpoint."""
@@ -153,7 +155,7 @@ class GoingBack:
         mounted = self._mounted
         try:
             with mounted.noting_loss():
-                await mounted.save(own_provenance(mounted))
+                await self._saving.save(own_provenance(mounted))
         except WorkspaceError as exc:
             # The restore is done. Whatever stores the work next names it, or says that it cannot.
             log.warning("restore.not_saved", extra={"kind": exc.kind, "reason": str(exc)})

@@ -7,35 +7,28 @@ the control socket.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import trio
 
 from workspacefs.clock import SystemClock
-from workspacefs.errors import MovedError, RefusedError, UnavailableError, WorkspaceError
+from workspacefs.errors import MovedError, UnavailableError, WorkspaceError
 from workspacefs.ids import CommitId
 from workspacefs.layers.journal import Journal
 from workspacefs.layers.layer import Layer
-from workspacefs.objects.commits import Provenance
 from workspacefs.objects.entry import Entry
 from workspacefs.objects.refs import Locator, Ref
-from workspacefs.refs import StoredCheckpoint
 from workspacefs.workspace.commit import Committed, settle_unclear
 from workspacefs.workspace.early_upload import EarlyUpload
 from workspacefs.workspace.local import LocalSession
 from workspacefs.workspace.local_record import LocalCheckpoint, LocalRecord
 from workspacefs.workspace.pending import Pending
-from workspacefs.workspace.saving import (
-    StoredWork,
-    record_work,
-    settle_saving,
-    store_work,
-)
-from workspacefs.workspace.seal import Sealed, SealedContents, SealProgress
+from workspacefs.workspace.saving import settle_saving
+from workspacefs.workspace.seal import Sealed
 from workspacefs.workspace.sessions import OpenSession, drop_lease, session_at
 from workspacefs.workspace.workspace import Workspace
 from workspacefs_daemon.background.durability import Durability
@@ -43,6 +36,7 @@ from workspacefs_daemon.background.hops import Blocking
 from workspacefs_daemon.chain import LayerChain
 from workspacefs_daemon.far import FarStore
 from workspacefs_daemon.forking import ForkedSession, ForkParent, begin_forks
+from workspacefs_daemon.saved import Saved
 from workspacefs_daemon.spec import SessionSpec
 from workspacefs_daemon.vfs.filesystem import FileSystem
 from workspacefs_daemon.vfs.overlay import Overlay
@@ -56,19 +50,6 @@ _LAST_WORD_S: Final = 2.0
 _NEAR_LOADS: Final = 8
 _FAR_LOADS: Final = 48
 """Loads that wait for a far store at once; each is a thread that only waits."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Moment:
-    """What is being saved."""
-
-    session: OpenSession
-    frozen: list[Layer]
-    """Newest first."""
-
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        return tuple(layer.number for layer in self.frozen)
 
 
 class Mounted:
@@ -113,16 +94,11 @@ class Mounted:
         """Whether the session goes on in another place; then nothing can be changed here."""
         self.is_hidden = False
         """Whether the mountpoint does not lead here any more: it was unmounted lazily."""
-        self._is_save_unclear = False
-        self._saved_layers: tuple[int, ...] = ()
-        """Frozen layers whose work is in the store."""
-        if is_as_stored:
-            self._saved_layers = tuple(layer.number for layer, _ in reversed(layers[:-1]))
-        self._sealed_contents = SealedContents()
         for layer, journal in layers:
             self.durability.add(layer, journal)
         live = layers[-1][0] if layers else None
         frozen = [layer for layer, _ in reversed(layers[:-1])]
+        self.saved = Saved(frozen if is_as_stored else ())
         resident = Resident(workspace.store)
         if far is not None and spec.prefetch == "adaptive":
             resident.on_sequence = far.read_on
@@ -193,155 +169,7 @@ class Mounted:
 
     def is_unsaved(self) -> bool:
         """Tell whether there may be work that the store does not have."""
-        numbers = tuple(layer.number for layer in self.overlay.frozen)
-        return self.chain.has_live_changes() or numbers != self._saved_layers
-
-    async def save(
-        self, provenance: Provenance, progress: SealProgress = lambda files, size_bytes: None
-    ) -> StoredWork | None:
-        """Store all uncommitted work as it is now, so that the session can be resumed elsewhere;
-        durable in the store on return. None: that is so already. The caller holds `committing`.
-
-        Raises:
-            MovedError: The session goes on in another place.
-            UnavailableError: The store does not answer.
-        """
-        moment = await self._begin_save(provenance)
-        if moment is None:
-            return None
-        stored = await self._store(moment, provenance, progress)
-        await self._end_save(moment, stored)
-        return stored
-
-    async def save_beside(
-        self, provenance: Provenance, flush: Callable[[], Awaitable[None]]
-    ) -> StoredWork | None:
-        """Like save(), while forks and commits go on: `committing` is taken twice, for a moment.
-        None also: a commit made since then has it all.
-
-        Args:
-            provenance: Who saves.
-            flush: Called first, with `committing` held.
-        """
-        async with self.committing:
-            await flush()
-            with trio.CancelScope(shield=True), self.noting_loss():
-                moment = await self._begin_save(provenance)
-        if moment is None:
-            return None
-        with trio.CancelScope(shield=True):
-            stored = await self._store(moment, provenance, lambda files, size_bytes: None)
-            async with self.committing:
-                if self.session is None or self.session.head != moment.session.head:
-                    return None
-                with self.noting_loss():
-                    await self._end_save(moment, stored)
-        return stored
-
-    async def _begin_save(self, provenance: Provenance) -> _Moment | None:
-        await self.settle(moved_by=provenance.author)
-        await self.chain.freeze_changes()
-        session = self.session
-        assert session is not None
-        moment = _Moment(session, list(self.overlay.frozen))
-        return None if moment.numbers == self._saved_layers else moment
-
-    async def _store(
-        self, moment: _Moment, provenance: Provenance, progress: SealProgress
-    ) -> StoredWork:
-        contents = self._sealed_contents  # a commit puts others in their place
-        with self.viewed(moment.frozen) as pending:
-            return await self.blocking.job(
-                lambda: store_work(
-                    self.workspace,
-                    moment.session,
-                    pending,
-                    saver=self.chain.record.saver,
-                    provenance=provenance,
-                    contents=contents,
-                    find_stored=self.find_stored,
-                    progress=progress,
-                )
-            )
-
-    async def _end_save(
-        self,
-        moment: _Moment,
-        stored: StoredWork,
-        checkpoints: Sequence[StoredCheckpoint] | None = None,
-    ) -> None:
-        saver = self.chain.record.saver
-        try:
-            self.session = await self.blocking.job(
-                lambda: record_work(
-                    self.workspace,
-                    moment.session,
-                    stored.work,
-                    saver=saver,
-                    checkpoints=checkpoints,
-                )
-            )
-        except UnavailableError as exc:
-            self._is_save_unclear = exc.kind == "ref.unknown"
-            raise
-        self._saved_layers = moment.numbers
-
-    async def store_checkpoint(
-        self,
-        checkpoint: LocalCheckpoint,
-        provenance: Provenance,
-        progress: SealProgress = lambda files, size_bytes: None,
-    ) -> None:
-        """Store a checkpoint that was made just now; it outlives this machine on return. The
-        caller holds `committing`.
-
-        Raises:
-            MovedError, UnavailableError: As for save().
-            RefusedError: There is nothing in the session.
-        """
-        session = self.session
-        assert session is not None
-        moment = _Moment(session, list(self.overlay.frozen))
-        stored = await self._store(moment, provenance, progress)
-        at = stored.work or session.head
-        if at is None:
-            raise RefusedError(
-                f"session {self.name} has nothing in it yet that could be stored",
-                kind="checkpoint.empty",
-            )
-        commit_id = CommitId(at.id) if isinstance(at, Ref) else at.commit_id
-        assert at.locator is not None
-        made = StoredCheckpoint(
-            name=checkpoint.name, message=checkpoint.message, created_ns=checkpoint.created_ns,
-            commit_id=commit_id, locator=at.locator,
-        )  # fmt: skip
-        await self._end_save(moment, stored, (*session.session.checkpoints, made))
-
-    async def drop_stored_checkpoint(self, name: str) -> None:
-        """Forget a checkpoint that is in the store; the caller holds `committing`.
-
-        Raises:
-            MovedError, UnavailableError: As for save().
-        """
-        session = self.session
-        assert session is not None
-        kept = [one for one in session.session.checkpoints if one.name != name]
-        saver = self.chain.record.saver
-        self.session = await self.blocking.job(
-            lambda: record_work(
-                self.workspace, session, session.session.saved, saver=saver, checkpoints=kept
-            )
-        )
-
-    def checkpoints_here_alone(self) -> list[str]:
-        """Return the names of checkpoints that somebody made and that the store does not have."""
-        stored = () if self.session is None else self.session.session.checkpoints
-        durable = {(one.name, one.created_ns) for one in stored}
-        return [
-            one.name
-            for one in self.chain.record.checkpoints
-            if not one.is_automatic and (one.name, one.created_ns) not in durable
-        ]
+        return self.chain.has_live_changes() or not self.saved.is_all(self.overlay.frozen)
 
     @contextmanager
     def noting_unclear(self) -> Iterator[None]:
@@ -360,12 +188,12 @@ class Mounted:
             UnavailableError: The store still does not say.
             MovedError: Somebody else moved the session's ref.
         """
-        if self._is_save_unclear and self.session is not None:
+        if self.saved.is_unclear and self.session is not None:
             known, saver = self.session, self.chain.record.saver
             self.session = await self.blocking.job(
                 lambda: settle_saving(self.workspace, known, saver=saver)
             )
-            self._is_save_unclear = False
+            self.saved.is_unclear = False
         if not self._is_unclear:
             return
         record, session = self.chain.record, self.session
@@ -386,8 +214,7 @@ class Mounted:
 
     async def rebase(self, sealed: Sealed, committed: Committed | None) -> None:
         """Put the live layer onto the commit that the frozen ones became, and drop those."""
-        self._saved_layers = ()
-        self._sealed_contents = SealedContents()
+        self.saved.forget()
         if committed is not None:
             self.session = committed.session
             self.base = committed.ref

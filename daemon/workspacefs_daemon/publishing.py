@@ -33,6 +33,7 @@ from workspacefs_daemon.control.server import SendProgress
 from workspacefs_daemon.giving_up import giving_up
 from workspacefs_daemon.identity import owner_name
 from workspacefs_daemon.mounted import Mounted
+from workspacefs_daemon.saving import Saving
 from workspacefs_daemon.spec import mount_options
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class Publishing:
 
     def __init__(self, mounted: Mounted) -> None:
         self._mounted = mounted
+        self._saving = Saving(mounted)
 
     async def commit(self, args: Mapping[str, object], progress: SendProgress) -> dict[str, object]:
         """Make a commit of all changes, and land it if `into` says where."""
@@ -193,7 +195,7 @@ class Publishing:
         """Store all work, unmount, and delete the session from this machine."""
         mounted = self._mounted
         check_is_session(mounted)
-        names = mounted.checkpoints_here_alone()
+        names = self._saving.checkpoints_here_alone()
         if names and args.get("drops_checkpoints") is not True:
             raise RefusedError(
                 f"session {mounted.name} has checkpoints that are on this machine alone and would "
@@ -212,13 +214,13 @@ class Publishing:
                     mounted.noting_loss(),
                     _telling_of_loss("pause"),
                 ):
-                    await mounted.save(provenance, note)
+                    await self._saving.save(provenance, note)
             with trio.CancelScope(shield=True), giving_up(mounted, "it was being paused"):
                 await flush_maps(mounted)
                 await mounted.blocking.job(lambda: unmount(mounted.spec.mountpoint))
                 # Nobody can write any more. Until all is stored it is kept here too.
                 with mounted.noting_loss(), _telling_of_loss("pause"):
-                    await mounted.save(provenance)
+                    await self._saving.save(provenance)
                 mounted.chain.forget_at_close()
         session = mounted.session
         assert session is not None

@@ -28,6 +28,7 @@ from workspacefs.workspace.sessions import is_as_left
 from workspacefs_daemon.identity import owner_name
 from workspacefs_daemon.mounted import Mounted
 from workspacefs_daemon.publishing import check_is_session, flush_maps, own_provenance
+from workspacefs_daemon.saving import Saving
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class Retirement:
     def __init__(self, mounted: Mounted, counts: Mapping[str, int]) -> None:
         """Watch a mount that begins now; `counts` are messages of the kernel by name."""
         self._mounted = mounted
+        self._saving = Saving(mounted)
         self._counts = counts
         self._began_s = trio.current_time()
         self._stillness = Stillness(count=self._uses(), now_s=self._began_s)
@@ -108,12 +110,12 @@ class Retirement:
         if is_kept:
             self._check_checkpoints()
             # Most of it while commits and forks go on; then what was done meanwhile.
-            await mounted.save_beside(own_provenance(mounted), partial(flush_maps, mounted))
+            await self._saving.save_beside(own_provenance(mounted), partial(flush_maps, mounted))
         async with mounted.committing:
             if is_kept:
                 await flush_maps(mounted)
                 with trio.CancelScope(shield=True), mounted.noting_loss():
-                    await mounted.save(own_provenance(mounted))
+                    await self._saving.save(own_provenance(mounted))
             why = self.due()
             if why is None:
                 raise BusyError("programs have gone on meanwhile", kind="session.in_use")
@@ -124,7 +126,7 @@ class Retirement:
         log.info("session.pausing", extra={"session": mounted.name, "why": why.value})
 
     def _check_checkpoints(self) -> None:
-        names = self._mounted.checkpoints_here_alone()
+        names = self._saving.checkpoints_here_alone()
         if names:
             raise RefusedError(
                 f"it has checkpoints that are on this machine alone ({', '.join(names[:8])}); fork "
@@ -156,7 +158,7 @@ class Retirement:
             return
         if self.policy.ephemeral:
             await self._delete()
-        elif self._pauses and not mounted.checkpoints_here_alone():
+        elif self._pauses and not self._saving.checkpoints_here_alone():
             await self._store_rest()
 
     async def _store_rest(self) -> None:
@@ -164,7 +166,7 @@ class Retirement:
         try:
             async with mounted.committing:
                 with mounted.noting_loss():
-                    await mounted.save(own_provenance(mounted))
+                    await self._saving.save(own_provenance(mounted))
         except WorkspaceError as exc:
             # What the store lacks is here, and is found by the next mount of the session.
             log.warning("session.kept_here", extra={"kind": exc.kind, "reason": str(exc)})

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from workspacefs.errors import RefusedError
 from workspacefs_daemon.mounted import Mounted
 from workspacefs_daemon.publishing import Publishing, own_provenance
+from workspacefs_daemon.saving import Saving
 
 log = logging.getLogger(__name__)
 
@@ -19,9 +20,9 @@ async def put_away(mounted: Mounted, ready: Callable[[Mapping[str, object]], Non
         RefusedError: It has checkpoints.
         UnavailableError: The store does not answer; all of it is still here then.
     """
-    chain = mounted.chain
+    chain, saving = mounted.chain, Saving(mounted)
     try:
-        names = mounted.checkpoints_here_alone()
+        names = saving.checkpoints_here_alone()
         if names and not mounted.spec.drops_checkpoints:
             raise RefusedError(
                 f"session {mounted.name} has checkpoints that are on this machine alone and would "
@@ -31,7 +32,7 @@ async def put_away(mounted: Mounted, ready: Callable[[Mapping[str, object]], Non
                 checkpoints=len(names),
             )
         async with mounted.committing:
-            await mounted.save(own_provenance(mounted))
+            await saving.save(own_provenance(mounted))
         chain.forget_at_close()
     finally:
         await mounted.close()

@@ -10,6 +10,7 @@ import trio
 from workspacefs.errors import MovedError, WorkspaceError
 from workspacefs.objects.commits import Provenance
 from workspacefs_daemon.mounted import Mounted
+from workspacefs_daemon.saving import Saving
 
 log = logging.getLogger(__name__)
 
@@ -29,13 +30,14 @@ async def autosave(
         period_s: Longest time that work is on this machine alone, while the store answers.
         flush: Has the kernel write back shared maps.
     """
+    saving = Saving(mounted)
     while True:
         await trio.sleep(period_s)
         if not mounted.is_unsaved():
             continue
         began = trio.current_time()
         try:
-            saved = await mounted.save_beside(provenance, flush)
+            saved = await saving.save_beside(provenance, flush)
         except MovedError as exc:
             # It will not get better: the files stay, and commit and status say what has happened.
             log.error("session.save_refused", extra={"kind": exc.kind, "reason": str(exc)})  # noqa: TRY400
