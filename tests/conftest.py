@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import Machine, Mount
+from tests.s3_machine import S3Machine, s3_machine
 from tests.servers import (
     ACCESS_KEY,
     SECRET_KEY,
@@ -32,6 +33,18 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 @pytest.fixture
+def other(tmp_path: Path, machine: Machine) -> Iterator[Machine]:
+    """Another machine that reaches the same store and nothing else."""
+    (tmp_path / "second").mkdir()
+    made = Machine(tmp_path / "second")
+    made.store = machine.store
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
 def mount(machine: Machine) -> Mount:
     """A mounted session of an empty workspace."""
     return machine.mount()
@@ -42,6 +55,13 @@ def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """SeaweedFS: a real S3 server that honours conditions."""
     with run_seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
         yield with_bucket(server)
+
+
+@pytest.fixture
+def s3(tmp_path: Path, seaweedfs: Server) -> Iterator[S3Machine]:
+    """A user's machine with an empty workspace in a bucket."""
+    with s3_machine(tmp_path / "machine", seaweedfs) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-_WAIT_S = 30.0
+PATIENCE_S = 30.0
 
 
 class CommandFailed(AssertionError):
@@ -107,6 +107,13 @@ class Machine:
         self.keep(mountpoint)
         return Mount(self, mountpoint, document)
 
+    def resume(self, session: str = "s", *flags: str) -> Mount:
+        """Resume a session at the directory "resumed"."""
+        mountpoint = self.directory / "resumed"
+        document = self.json("resume", self.store, session, mountpoint, *flags)
+        self.keep(mountpoint)
+        return Mount(self, mountpoint, document)
+
     def keep(self, mountpoint: Path) -> None:
         """Take this mount away at the end, too."""
         if mountpoint not in self._mountpoints:
@@ -115,6 +122,20 @@ class Machine:
     def supervisor_pid(self) -> int:
         """Return the process id of the supervisor; there must be one."""
         return int(str(self.json("supervisor", "status")["pid"]))
+
+    def has_sessions(self) -> bool:
+        """Tell whether this machine has any session on its disk."""
+        return bool(
+            list((self.state_dir / "layers").glob("*/*/data.mdb"))
+            or list((self.state_dir / "sessions").glob("*/*/session.json"))
+        )
+
+    def wait_until(self, is_so: Callable[[], object]) -> None:
+        """Wait for something that a process of this machine does by itself."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not is_so():
+            assert time.monotonic() < deadline, f"it did not happen in time{self.log_tail()}"
+            time.sleep(0.005)
 
     def log_tail(self) -> str:
         """Return the last lines of the daemons' log."""
@@ -152,6 +173,14 @@ class Mount:
         assert isinstance(changes, list)
         return {str(change["path"]): str(change["kind"]) for change in changes}
 
+    def is_stored(self) -> object:
+        """Tell whether the store has all of the session's work."""
+        return self.machine.json("status", self.path)["is_stored"]
+
+    def wait_until_stored(self) -> None:
+        """Return when the store has all of the session's work."""
+        self.machine.wait_until(self.is_stored)
+
     def commit(self, message: str = "work", *words: str, code: int = 0) -> dict[str, object]:
         """Commit; return the answer."""
         return self.machine.json("commit", self.path, "-m", message, *words, code=code)
@@ -175,7 +204,7 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
-    until = time.monotonic() + _WAIT_S
+    until = time.monotonic() + PATIENCE_S
     while _is_running(pid):
         if time.monotonic() > until:
             raise AssertionError(f"process {pid} does not die")
@@ -222,6 +251,17 @@ def tree_of(root: Path) -> dict[str, tuple[object, ...]]:
                 attributes,
             )
     return seen
+
+
+def inodes_of(root: Path) -> dict[str, tuple[int, int, int]]:
+    """Return what git remembers of each file below `root`, by path."""
+    found = {}
+    for directory, directories, files in os.walk(root):
+        for name in (*directories, *files):
+            path = Path(directory, name)
+            stat = path.lstat()
+            found[str(path.relative_to(root))] = (stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns)
+    return found
 
 
 def _xattrs(path: str) -> Sequence[tuple[str, bytes]]:

@@ -63,6 +63,10 @@ class S3Machine(Machine):
             ours["steal"] = True
         return super().mount(name, session=session, **{**ours, **flags})
 
+    def resume(self, session: str = "s", *flags: str) -> Mount:
+        """Resume as any machine does, without autosave."""
+        return super().resume(session, "--autosave", "off", *flags)
+
     def close(self) -> None:
         """Take every mount away; every fault that was asked for must have happened."""
         self.proxy.up()

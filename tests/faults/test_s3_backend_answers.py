@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,6 @@ from tests.clocks import TurnedClock
 from tests.faults.s3_store import (
     BRIEF,
     DEADLINE_S,
-    IMPATIENT,
     FaultyStore,
     faulty_store,
     is_method,
@@ -58,20 +57,8 @@ LARGE_BYTES = (20 << 20) + 5
 
 
 @pytest.fixture
-def store(seaweedfs: Server) -> Iterator[FaultyStore]:
-    with faulty_store(seaweedfs) as made:
-        yield made
-
-
-@pytest.fixture
 def brief(seaweedfs: Server) -> Iterator[FaultyStore]:
     with faulty_store(seaweedfs, retry=BRIEF) as made:
-        yield made
-
-
-@pytest.fixture
-def impatient(seaweedfs: Server) -> Iterator[FaultyStore]:
-    with faulty_store(seaweedfs, retry=IMPATIENT) as made:
         yield made
 
 

@@ -8,16 +8,13 @@ import os
 import random
 import threading
 import traceback
-from collections.abc import Iterator
 
 import pytest
 
 from tests.clocks import TurnedClock
 from tests.faults.s3_store import (
-    IMPATIENT,
     QUICK,
     FaultyStore,
-    faulty_store,
     is_method,
     new_backend,
 )
@@ -42,18 +39,6 @@ pytestmark = pytest.mark.usefixtures("s3_environ")
 
 IS_FULL = os.environ.get("WORKSPACEFS_TEST_EFFORT") == "full"
 WRITERS = 20
-
-
-@pytest.fixture
-def store(seaweedfs: Server) -> Iterator[FaultyStore]:
-    with faulty_store(seaweedfs) as made:
-        yield made
-
-
-@pytest.fixture
-def impatient(seaweedfs: Server) -> Iterator[FaultyStore]:
-    with faulty_store(seaweedfs, retry=IMPATIENT) as made:
-        yield made
 
 
 def refs_of(store: FaultyStore) -> Refs:

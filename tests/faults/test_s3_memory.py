@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.s3_machine import S3Machine, s3_machine
-from tests.servers import Server
+from tests.s3_machine import S3Machine
 
 IS_FULL = os.environ.get("WORKSPACEFS_TEST_EFFORT") == "full"
 READ_BYTES = (5 << 30) if IS_FULL else (384 << 20)
@@ -30,13 +26,6 @@ NODE_BYTES = 300
 TRANSFER_BYTES = 80_000_000 + (64 << 20)
 """Code (boto3 is most of it), and 16 requests of 4 MiB under way."""
 SUPERVISOR_BYTES = 80_000_000
-
-
-@pytest.fixture
-def s3(tmp_path: Path, seaweedfs: Server) -> Iterator[S3Machine]:
-    """A user's machine with an empty workspace in a bucket."""
-    with s3_machine(tmp_path / "machine", seaweedfs) as machine:
-        yield machine
 
 
 def peak_bytes(pid: int) -> int:

@@ -27,7 +27,6 @@ from tests.s3_machine import (
     S3Machine,
     kill_all,
     requests_to,
-    s3_machine,
     wait_until,
 )
 from tests.servers import SECRET_KEY, Server
@@ -57,13 +56,6 @@ SOON = {"store_timeout": str(SOON_S)}
 PACK_READS = requests_to("GET", key="/packs/")
 PACK_WRITES = requests_to("PUT", "POST", key="/packs/")
 WRITES = requests_to("PUT", conditional=True)
-
-
-@pytest.fixture
-def s3(tmp_path: Path, seaweedfs: Server) -> Iterator[S3Machine]:
-    """A user's machine with an empty workspace in a bucket."""
-    with s3_machine(tmp_path / "machine", seaweedfs) as machine:
-        yield machine
 
 
 def make_tree(root: Path, *, seed: int = 1, small: int = 60, large: int = 3) -> Tree:

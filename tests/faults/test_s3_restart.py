@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.harness import Mount, kill, tree_of
-from tests.s3_machine import S3Machine, kill_all, s3_machine, wait_until
-from tests.servers import SECRET_KEY, Server
+from tests.s3_machine import S3Machine, kill_all, wait_until
+from tests.servers import SECRET_KEY
 
 
 @pytest.fixture
-def s3(tmp_path: Path, seaweedfs: Server) -> Iterator[S3Machine]:
+def s3(s3: S3Machine) -> S3Machine:
     """A machine whose supervisor brings dead sessions back, with a workspace in a bucket."""
-    with s3_machine(tmp_path / "machine", seaweedfs) as machine:
-        machine.restarts = True
-        yield machine
+    s3.restarts = True
+    return s3
 
 
 def work(mount: Mount) -> dict[str, tuple[object, ...]]:

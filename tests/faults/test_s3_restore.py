@@ -4,23 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from tests.harness import Mount, tree_of
-from tests.s3_machine import S3Machine, requests_to, s3_machine
-from tests.servers import Server
+from tests.s3_machine import S3Machine, requests_to
 from workspacefs.errors import ExitCode
 from workspacefs.testing.proxy import DropAnswer, Status
-
-
-@pytest.fixture
-def s3(tmp_path: Path, seaweedfs: Server) -> Iterator[S3Machine]:
-    """A user's machine with an empty workspace in a bucket."""
-    with s3_machine(tmp_path / "machine", seaweedfs) as machine:
-        yield machine
 
 
 def begin(s3: S3Machine, **options: str) -> Mount:

@@ -6,25 +6,15 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.harness import Mount, kill, tree_of
-from tests.s3_machine import S3Machine, kill_all, requests_to, s3_machine, wait_until
-from tests.servers import Server
+from tests.s3_machine import S3Machine, kill_all, requests_to, wait_until
 from workspacefs.errors import ExitCode
 from workspacefs.testing.proxy import DropAnswer, Stall, Status
 
 SESSION_WRITES = requests_to("PUT", key="/refs/sessions/")
-
-
-@pytest.fixture
-def s3(tmp_path: Path, seaweedfs: Server) -> Iterator[S3Machine]:
-    """A user's machine with an empty workspace in a bucket."""
-    with s3_machine(tmp_path / "machine", seaweedfs) as machine:
-        yield machine
 
 
 def work(mount: Mount) -> None:
@@ -43,19 +33,6 @@ def work(mount: Mount) -> None:
         file.write(b"here")
 
 
-def is_stored(mount: Mount) -> object:
-    """Return whether the store has all of a session's work."""
-    return mount.machine.json("status", mount.path)["is_stored"]
-
-
-def resume(machine: S3Machine) -> Mount:
-    """Resume the session, whoever had it."""
-    place = machine.directory / "resumed"
-    document = machine.json("resume", machine.store, "s", place, "--steal", "--autosave", "off")
-    machine.keep(place)
-    return Mount(machine, place, document)
-
-
 def kill_sandbox(machine: S3Machine, mount: Mount) -> None:
     """End all processes of a machine at once, and lose its disk."""
     kill_all([mount.pid, machine.supervisor_pid(), *machine.transfer_pids()])
@@ -69,10 +46,10 @@ def test_killed_sandbox_goes_on_elsewhere(s3: S3Machine) -> None:
     mount = s3.mount(autosave="1s")
     work(mount)
     before, status = tree_of(mount.path), mount.status()
-    wait_until(lambda: is_stored(mount))
+    wait_until(mount.is_stored)
 
     kill_sandbox(s3, mount)
-    resumed = resume(s3.beside())
+    resumed = s3.beside().resume("s", "--steal")
 
     assert tree_of(resumed.path) == before
     assert resumed.status() == status
@@ -82,13 +59,13 @@ def test_save_stores_only_what_has_changed(s3: S3Machine) -> None:
     """The second save of a session with much work sends what is new."""
     mount = s3.mount(autosave="1s")
     work(mount)
-    wait_until(lambda: is_stored(mount))
+    wait_until(mount.is_stored)
     s3.proxy.clear_log()
 
     (mount.path / "small").write_text("small")
     with (mount.path / "d/f1").open("a") as file:
         file.write(" again")
-    wait_until(lambda: is_stored(mount))
+    wait_until(mount.is_stored)
 
     sent_bytes = sum(info.received_bytes for info in s3.proxy.log if info.method == "PUT")
     assert 0 < sent_bytes < 30_000
@@ -105,7 +82,7 @@ def test_save_whose_answer_gets_lost(s3: S3Machine, loses_request: bool) -> None
     wait_until(lambda: fault.fired)
     before = tree_of(mount.path)
 
-    wait_until(lambda: is_stored(mount))
+    wait_until(mount.is_stored)
     answer = mount.commit("all", "--into", "main")
 
     assert answer["is_new"] is True
@@ -117,7 +94,7 @@ def test_store_that_is_away_puts_saving_off(s3: S3Machine) -> None:
     """Work goes on; a pause says that nothing is lost; when the store is back all is stored."""
     mount = s3.mount(autosave="1s", store_timeout="1.5")
     work(mount)
-    wait_until(lambda: is_stored(mount))
+    wait_until(mount.is_stored)
     s3.proxy.down()
 
     (mount.path / "while-away").write_text("w")
@@ -125,13 +102,13 @@ def test_store_that_is_away_puts_saving_off(s3: S3Machine) -> None:
     assert refused.returncode == ExitCode.UNAVAILABLE, refused.stderr
     assert b"Nothing is lost" in refused.stderr
     (mount.path / "still-here").write_text("s")
-    assert is_stored(mount) is False
+    assert mount.is_stored() is False
     s3.proxy.up()
 
-    wait_until(lambda: is_stored(mount))
+    wait_until(mount.is_stored)
     before = tree_of(mount.path)
     s3.run("pause", mount.path)
-    assert tree_of(resume(s3.beside()).path) == before
+    assert tree_of(s3.beside().resume("s", "--steal").path) == before
 
 
 def test_work_goes_on_while_much_is_being_stored(s3: S3Machine) -> None:
@@ -140,7 +117,7 @@ def test_work_goes_on_while_much_is_being_stored(s3: S3Machine) -> None:
     """
     mount = s3.mount(autosave="1s")
     work(mount)
-    wait_until(lambda: is_stored(mount))
+    wait_until(mount.is_stored)
     go_on = threading.Event()
     upload = s3.fault(Stall(go_on), requests_to("PUT", key="/packs/"), times=1)
     (mount.path / "more").write_bytes(os.urandom(100_000))
@@ -154,12 +131,12 @@ def test_work_goes_on_while_much_is_being_stored(s3: S3Machine) -> None:
     go_on.set()
 
     assert tree_of(fork.path) == before
-    wait_until(lambda: is_stored(mount))
+    wait_until(mount.is_stored)
     assert s3.json("session", "show", s3.store, "s")["saved"] is None
     (mount.path / "after").write_text("a")
-    wait_until(lambda: is_stored(mount))
+    wait_until(mount.is_stored)
     assert s3.json("session", "show", s3.store, "s")["saved"] is not None
-    assert (resume(s3.beside()).path / "after").read_text() == "a"
+    assert (s3.beside().resume("s", "--steal").path / "after").read_text() == "a"
 
 
 def test_lease_given_back_after_the_session_was_mounted_again(s3: S3Machine) -> None:

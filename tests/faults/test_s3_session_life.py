@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.harness import Mount, tree_of
-from tests.s3_machine import S3Machine, requests_to, s3_machine, wait_until
-from tests.servers import Server
+from tests.s3_machine import S3Machine, requests_to, wait_until
 from workspacefs.testing.proxy import DropAnswer, Status
 
 SESSION_WRITES = requests_to("PUT", key="/refs/sessions/")
-
-
-@pytest.fixture
-def s3(tmp_path: Path, seaweedfs: Server) -> Iterator[S3Machine]:
-    """A user's machine with an empty workspace in a bucket."""
-    with s3_machine(tmp_path / "machine", seaweedfs) as machine:
-        yield machine
 
 
 def work(mount: Mount) -> None:
@@ -39,14 +29,6 @@ def is_gone(mount: Mount) -> bool:
 
 def status_of(mount: Mount) -> dict[str, object]:
     return mount.machine.json("status", mount.path)
-
-
-def resume(machine: S3Machine, *flags: str) -> Mount:
-    """Resume the session, which nobody has."""
-    place = machine.directory / "resumed"
-    document = machine.json("resume", machine.store, "s", place, "--autosave", "off", *flags)
-    machine.keep(place)
-    return Mount(machine, place, document)
 
 
 def test_policy_takes_no_request_of_its_own(s3: S3Machine) -> None:
@@ -77,7 +59,7 @@ def test_idle_session_goes_on_elsewhere(s3: S3Machine) -> None:
     wait_until(lambda: is_gone(mount))
 
     assert not list(s3.state_dir.glob("sessions/*/*/session.json"))
-    resumed = resume(s3.beside(), "--idle-pause", "off")
+    resumed = s3.beside().resume("s", "--idle-pause", "off")
     assert tree_of(resumed.path) == before
     assert resumed.status() == status
 
@@ -96,7 +78,7 @@ def test_session_does_not_pause_while_its_work_cannot_be_stored(s3: S3Machine) -
 
     wait_until(lambda: is_gone(mount))
 
-    assert tree_of(resume(s3.beside(), "--ttl", "off").path) == before
+    assert tree_of(s3.beside().resume("s", "--ttl", "off").path) == before
 
 
 @pytest.mark.parametrize("is_mounted", [True, False])
@@ -119,7 +101,7 @@ def test_policy_whose_answer_gets_lost(s3: S3Machine, is_mounted: bool) -> None:
     policy = s3.json("session", "show", s3.store, "s")["policy"]
     assert policy["archive_after_s"] == 7 * 86400  # type: ignore[index]
     mount.umount()
-    assert tree_of(resume(s3.beside()).path) == before
+    assert tree_of(s3.beside().resume().path) == before
 
 
 def test_ephemeral_session_that_ends_while_the_store_is_away(s3: S3Machine) -> None:
@@ -165,4 +147,4 @@ def test_session_that_was_unmounted_is_archived(s3: S3Machine) -> None:
 
     other = s3.beside()
     assert other.json("session", "list", other.store)["sessions"] == []
-    assert tree_of(resume(other).path) == before
+    assert tree_of(other.resume().path) == before

@@ -5,24 +5,17 @@ of no bytes then. Nothing may take it for the value that was sent.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import pytest
 from botocore.awsrequest import AWSPreparedRequest
 
-from tests.faults.s3_store import FaultyStore, faulty_store
+from tests.faults.s3_store import FaultyStore
 from tests.servers import Server
 from workspacefs.backend.s3_connection import join_small_body
 from workspacefs.errors import BusyError, IntegrityError
 from workspacefs.testing.proxy import RequestInfo, Reset
 
 pytestmark = pytest.mark.usefixtures("s3_environ")
-
-
-@pytest.fixture
-def store(seaweedfs: Server, s3_environ: None) -> Iterator[FaultyStore]:
-    with faulty_store(seaweedfs) as store:
-        yield store
 
 
 def keep_torn(store: FaultyStore, server: Server, *, nth: set[int]) -> None:

@@ -6,21 +6,19 @@ import os
 import random
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.fuse.test_saving import numbers_of, resume, wait_until_stored, work
-from tests.harness import Mount, tree_of
+from tests.fuse.test_saving import work
+from tests.harness import PATIENCE_S, Mount, inodes_of, tree_of
 from tests.sandbox import Sandbox
 from tests.servers import Server
 from workspacefs.errors import ExitCode
 
 ROUNDS = int(os.environ.get("WORKSPACEFS_TEST_KILLS", "6"))
 SEED = int(os.environ.get("WORKSPACEFS_TEST_SEED", "20261130"))
-PATIENCE_S = 30.0
 
 Boxes = Callable[[str], Sandbox]
 
@@ -66,14 +64,14 @@ def test_killed_sandbox_goes_on_in_another(boxes: Boxes) -> None:
     first = boxes("box-a")
     mount = first.mount(autosave="1s")
     work(mount)
-    wait_until_stored(mount)
-    before, numbers, status = tree_of(mount.path), numbers_of(mount.path), mount.status()
+    mount.wait_until_stored()
+    before, numbers, status = tree_of(mount.path), inodes_of(mount.path), mount.status()
 
     first.kill()
-    resumed = resume(boxes("box-b"), "s", "--steal")
+    resumed = boxes("box-b").resume("s", "--steal")
 
     assert tree_of(resumed.path) == before
-    assert numbers_of(resumed.path) == numbers
+    assert inodes_of(resumed.path) == numbers
     assert resumed.status() == status
     resumed.commit("all of it", "--into", "main")
     assert tree_of(resumed.path) == before
@@ -84,12 +82,12 @@ def test_work_after_the_last_autosave_is_lost_from_the_end(boxes: Boxes) -> None
     first = boxes("box-a")
     mount = first.mount(autosave="1s")
     Numbered(mount).write(100)
-    wait_until_stored(mount)
+    mount.wait_until_stored()
     Numbered(mount).write(200)
 
     first.kill()
 
-    assert 100 <= Numbered(resume(boxes("box-b"), "s", "--steal")).count() <= 300
+    assert 100 <= Numbered(boxes("box-b").resume("s", "--steal")).count() <= 300
 
 
 def test_lease_of_a_sandbox(boxes: Boxes) -> None:
@@ -99,7 +97,7 @@ def test_lease_of_a_sandbox(boxes: Boxes) -> None:
     first, second = boxes("box-a"), boxes("box-b")
     mount = first.mount(autosave="1s")
     work(mount)
-    wait_until_stored(mount)
+    mount.wait_until_stored()
     stored = tree_of(mount.path)
 
     words = ("mount", second.store, second.directory / "m", "--mkdir", "--session", "s")
@@ -108,11 +106,11 @@ def test_lease_of_a_sandbox(boxes: Boxes) -> None:
     assert b"is mounted on box-a since 20" in refused.stderr
     assert b"--steal" in refused.stderr
 
-    taken = resume(second, "s", "--steal")
+    taken = second.resume("s", "--steal")
     assert tree_of(taken.path) == stored
     (taken.path / "theirs").write_text("t")
     (mount.path / "ours").write_text("o")
-    until(lambda: first.json("status", mount.path)["is_lost"], first)
+    first.wait_until(lambda: first.json("status", mount.path)["is_lost"])
     ours = tree_of(mount.path)
     with pytest.raises(OSError, match="Read-only"):
         (mount.path / "more").write_text("m")
@@ -187,7 +185,7 @@ def test_killed_while_pausing(boxes: Boxes) -> None:
     delay_s = 0.3
     ends = []
     for number in range(ROUNDS):
-        wait_until_stored(mount)
+        mount.wait_until_stored()
         stored = tree_of(mount.path)
         (mount.path / "d/changed").write_text(f"round {number}")
         (mount.path / f"new{number}").write_bytes(rng.randbytes(200_000))
@@ -199,7 +197,7 @@ def test_killed_while_pausing(boxes: Boxes) -> None:
         delay_s *= rng.uniform(0.5, 0.9) if code == 0 else rng.uniform(1.1, 1.8)
 
         box = boxes(f"box-{number + 1}")
-        mount = resume(box, "s", "--steal", "--autosave", "1s")
+        mount = box.resume("s", "--steal", "--autosave", "1s")
         assert tree_of(mount.path) in ([written] if code == 0 else [stored, written]), (
             f"seed {SEED}, round {number}"
         )
@@ -219,7 +217,7 @@ def test_killed_at_random_moments(boxes: Boxes) -> None:
         numbered = Numbered(mount)
         numbered.write(rng.randrange(1, 60))
         if rng.random() < 0.6:
-            wait_until_stored(mount)
+            mount.wait_until_stored()
             least["s"] = numbered.count()
         numbered.write(rng.randrange(1, 60))
         kind = rng.choice(("fork", "commit", "pause", "autosave", "checkpoint"))
@@ -272,13 +270,6 @@ def resume_at(box: Sandbox, session: str) -> Mount:
     place = box.directory / f"at-{session}"
     words = ("resume", box.store, session, place, "--steal", "--autosave", "1s")
     return Mount(box, place, box.json(*words))
-
-
-def until(is_so: Callable[[], object], box: Sandbox) -> None:
-    """Wait for something that another process does."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, f"it did not happen in time{box.log_tail()}"
 
 
 class Numbered:

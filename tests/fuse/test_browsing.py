@@ -8,7 +8,7 @@ import random
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -18,8 +18,7 @@ import pytest
 
 from tests.fuse.test_tools import make_sources, run
 from tests.harness import Machine, Mount, tree_of
-from tests.s3_machine import SOON_S, S3Machine, kill_all, s3_machine, wait_until
-from tests.servers import Server
+from tests.s3_machine import SOON_S, S3Machine, kill_all, wait_until
 from workspacefs.errors import ExitCode
 from workspacefs.refs import RefKind
 from workspacefs.workspace.workspace import Workspace
@@ -426,13 +425,6 @@ def _content(name: str, number: int) -> bytes:
 
 
 # -- far stores ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def s3(tmp_path: Path, seaweedfs: Server) -> Iterator[S3Machine]:
-    """A user's machine with an empty workspace in a bucket."""
-    with s3_machine(tmp_path / "machine", seaweedfs) as machine:
-        yield machine
 
 
 def test_cold_revision_of_a_far_store(s3: S3Machine) -> None:

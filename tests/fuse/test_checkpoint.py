@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.faults.power import cut_power, sync
 from tests.harness import Machine, Mount, tree_of
 from workspacefs.errors import ExitCode
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    """A user's machine with an empty workspace."""
-    machine = Machine(tmp_path)
-    machine.init()
-    yield machine
-    machine.close()
 
 
 @pytest.fixture

@@ -7,23 +7,13 @@ import mmap
 import os
 import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.faults.power import cut_power, layer_directories, sync
-from tests.harness import Machine, Mount, tree_of
+from tests.harness import Machine, Mount, inodes_of, tree_of
 from workspacefs.errors import ExitCode
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    """A user's machine with an empty workspace."""
-    machine = Machine(tmp_path)
-    machine.init()
-    yield machine
-    machine.close()
 
 
 @pytest.fixture
@@ -48,17 +38,6 @@ def parent(machine: Machine) -> Mount:
         file.seek(1_000_000)
         file.write(b"middle")
     return mount
-
-
-def inodes_of(root: Path) -> dict[str, tuple[int, ...]]:
-    """Return what git remembers of each file."""
-    found = {}
-    for directory, directories, files in os.walk(root):
-        for name in (*directories, *files):
-            path = Path(directory, name)
-            stat = path.lstat()
-            found[str(path.relative_to(root))] = (stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns)
-    return found
 
 
 def stored_bytes(machine: Machine) -> int:

@@ -9,8 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,21 +23,10 @@ PATIENCE_S = 30.0
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
+def machine(machine: Machine) -> Machine:
     """A machine whose supervisor brings dead sessions back."""
-    machine = Machine(tmp_path)
     machine.restarts = True
-    machine.init()
-    yield machine
-    machine.close()
-
-
-def until(is_so: Callable[[], object], machine: Machine) -> None:
-    """Wait for something that another process does."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, f"it did not happen in time{machine.log_tail()}"
-        time.sleep(0.005)
+    return machine
 
 
 def registered(machine: Machine) -> list[dict[str, object]]:
@@ -63,17 +51,16 @@ def wait_until_back(mount: Mount) -> None:
         mount.pid = int(str(row["pid"]))
         return bool(row["is_alive"]) and mount.pid != before
 
-    until(is_back, machine)
+    machine.wait_until(is_back)
 
 
 def wait_until_adopted(machine: Machine, *, supervisor: int, sessions: int = 1) -> None:
     """Return when so many sessions have told a supervisor what they have mounted."""
-    until(
+    machine.wait_until(
         lambda: (
             sum(one["supervisor_pid"] == supervisor for one in events(machine, "session.adopted"))
             >= sessions
-        ),
-        machine,
+        )
     )
 
 
@@ -84,7 +71,7 @@ def wait_for_successor(machine: Machine, *, before: int) -> int:
         answer = machine.json("supervisor", "status")
         return bool(answer["is_running"]) and answer["pid"] != before
 
-    until(is_there, machine)
+    machine.wait_until(is_there)
     return machine.supervisor_pid()
 
 
@@ -215,10 +202,10 @@ def test_mount_by_hand_of_what_is_coming_back(machine: Machine) -> None:
     before = work(mount)
     with recovery_held_up(machine):
         mount.kill()
-        until(lambda: events(machine, "session.restarting"), machine)
+        machine.wait_until(lambda: events(machine, "session.restarting"))
         words = ("mount", machine.store, mount.path, "--session", "s")
         asked = subprocess.Popen(machine.command(*words), env=machine.environ())
-        until(lambda: is_connected(asked.pid), machine)
+        machine.wait_until(lambda: is_connected(asked.pid))
 
     assert asked.wait(PATIENCE_S) == 0
     assert tree_of(mount.path) == before
@@ -244,7 +231,7 @@ def test_killed_in_a_loop_is_given_up(machine: Machine) -> None:
         wait_until_back(mount)
 
     mount.kill()
-    until(lambda: registered(machine)[0]["given_up"], machine)
+    machine.wait_until(lambda: registered(machine)[0]["given_up"])
 
     said = machine.run("sessions", "--local")
     assert f"DEAD: its process died {DEATHS_MAX} times within 60 seconds" in said
@@ -263,7 +250,7 @@ def test_umount_wins_over_a_restart(machine: Machine) -> None:
     before = work(mount)
     with recovery_held_up(machine):
         mount.kill()
-        until(lambda: events(machine, "session.restarting"), machine)
+        machine.wait_until(lambda: events(machine, "session.restarting"))
         (restart,) = events(machine, "session.restarting")
 
         mount.umount()
@@ -284,7 +271,7 @@ def test_umount_wins_over_a_death(machine: Machine) -> None:
         asked = subprocess.Popen(
             machine.command("umount", mount.path), env=machine.environ(), stderr=subprocess.PIPE
         )
-        until(lambda: is_connected(asked.pid) or is_held_up(asked.pid), machine)
+        machine.wait_until(lambda: is_connected(asked.pid) or is_held_up(asked.pid))
     finally:
         mount.kill()
 
@@ -320,8 +307,8 @@ def test_given_up_on_purpose_stays_away(machine: Machine, way: str) -> None:
         subprocess.run(["umount", "-l", mount.path], check=True)
     else:
         machine.run("umount", "--force", mount.path)
-    until(lambda: not registered(machine), machine)
-    until(lambda: events(machine, "session.process_ended"), machine)
+    machine.wait_until(lambda: not registered(machine))
+    machine.wait_until(lambda: events(machine, "session.process_ended"))
 
     assert events(machine, "session.restarting") == []
     assert not os.path.ismount(mount.path)
@@ -350,7 +337,7 @@ def test_lazily_unmounted_session_stays_away(machine: Machine) -> None:
     with (mount.path / "d/kept").open():
         machine.run("umount", "--lazy", mount.path)
         kill(mount.pid)
-        until(lambda: events(machine, "session.process_ended"), machine)
+        machine.wait_until(lambda: events(machine, "session.process_ended"))
 
     assert events(machine, "session.restarting") == []
     assert not os.path.ismount(mount.path)
@@ -372,11 +359,11 @@ def test_killed_supervisor_is_replaced(machine: Machine) -> None:
     files = [os.readlink(path) for path in Path(f"/proc/{second}/fd").iterdir()]
     assert "/dev/fuse" not in files, "the death of its starter would go unnoticed"
     mounts[0].kill()
-    until(lambda: events(machine, "session.restarted"), machine)
+    machine.wait_until(lambda: events(machine, "session.restarted"))
     assert tree_of(mounts[0].path) == before
     for mount in mounts:
         mount.umount()
-    until(lambda: registered(machine) == [], machine)
+    machine.wait_until(lambda: registered(machine) == [])
     assert len(events(machine, "session.restarting")) == 1
 
 
@@ -388,7 +375,7 @@ def test_stopped_supervisor_is_not_fought(machine: Machine) -> None:
     wait_until_adopted(machine, supervisor=first)
 
     machine.run("supervisor", "stop")
-    until(lambda: not Path(f"/proc/{first}").exists(), machine)
+    machine.wait_until(lambda: not Path(f"/proc/{first}").exists())
     machine.mount("other", session="other")
     second = machine.supervisor_pid()
     wait_until_adopted(machine, supervisor=second, sessions=2)
@@ -396,7 +383,7 @@ def test_stopped_supervisor_is_not_fought(machine: Machine) -> None:
     started = events(machine, "supervisor.started")
     assert [one["pid"] for one in started] == [first, second]
     kill(mount.pid)
-    until(lambda: events(machine, "session.restarted"), machine)
+    machine.wait_until(lambda: events(machine, "session.restarted"))
     assert tree_of(mount.path) == before
 
 
@@ -406,7 +393,7 @@ def test_nobody_is_brought_back_if_that_is_off(machine: Machine) -> None:
     mount = machine.mount()
 
     mount.kill()
-    until(lambda: events(machine, "session.process_ended"), machine)
+    machine.wait_until(lambda: events(machine, "session.process_ended"))
 
     (row,) = registered(machine)
     assert (row["is_alive"], row["given_up"]) == (False, None)

@@ -6,35 +6,11 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.harness import Machine, Mount, kill, tree_of
+from tests.harness import PATIENCE_S, Machine, Mount, inodes_of, kill, tree_of
 from workspacefs.errors import ExitCode
-
-PATIENCE_S = 30.0
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    """The machine where work begins, with an empty workspace."""
-    (tmp_path / "first").mkdir()
-    machine = Machine(tmp_path / "first")
-    machine.init()
-    yield machine
-    machine.close()
-
-
-@pytest.fixture
-def other(tmp_path: Path, machine: Machine) -> Iterator[Machine]:
-    """Another machine that reaches the same store and nothing else."""
-    (tmp_path / "second").mkdir()
-    other = Machine(tmp_path / "second")
-    other.store = machine.store
-    yield other
-    other.close()
 
 
 def work(mount: Mount) -> None:
@@ -66,35 +42,9 @@ def work(mount: Mount) -> None:
         file.write(b"island")
 
 
-def numbers_of(root: Path) -> dict[str, tuple[int, int, int]]:
-    """Return what git remembers of each file."""
-    found = {}
-    for directory, directories, files in os.walk(root):
-        for name in (*directories, *files):
-            stat = Path(directory, name).lstat()
-            key = str(Path(directory, name).relative_to(root))
-            found[key] = (stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns)
-    return found
-
-
-def resume(machine: Machine, session: str = "s", *flags: str) -> Mount:
-    """Resume a session on a machine."""
-    mountpoint = machine.directory / "resumed"
-    document = machine.json("resume", machine.store, session, mountpoint, *flags)
-    machine.keep(mountpoint)
-    return Mount(machine, mountpoint, document)
-
-
 def saved_of(machine: Machine, session: str = "s") -> object:
     """Return what the store has of uncommitted work of a session."""
     return machine.json("session", "show", machine.store, session)["saved"]
-
-
-def wait_until_stored(mount: Mount) -> None:
-    """Return when all of a session's work is in the store."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not mount.machine.json("status", mount.path)["is_stored"]:
-        assert time.monotonic() < deadline, mount.machine.log_tail()
 
 
 def wait_for_save(machine: Machine, before: object = None) -> object:
@@ -111,7 +61,7 @@ def test_paused_session_goes_on_elsewhere(machine: Machine, other: Machine) -> N
     """
     mount = machine.mount()
     work(mount)
-    before, numbers, status = tree_of(mount.path), numbers_of(mount.path), mount.status()
+    before, numbers, status = tree_of(mount.path), inodes_of(mount.path), mount.status()
 
     answer = machine.json("pause", mount.path)
 
@@ -119,11 +69,11 @@ def test_paused_session_goes_on_elsewhere(machine: Machine, other: Machine) -> N
     assert not os.path.ismount(mount.path)
     assert list((machine.state_dir / "layers").glob("*/*/data.mdb")) == []
     assert list((machine.state_dir / "sessions").glob("*/*/session.json")) == []
-    resumed = resume(other)
+    resumed = other.resume()
     assert resumed.document["has_changes"] is True
     assert other.json("status", resumed.path)["is_stored"] is True
     assert tree_of(resumed.path) == before
-    assert numbers_of(resumed.path) == numbers
+    assert inodes_of(resumed.path) == numbers
     assert resumed.status() == status
     resumed.commit("all of it", "--into", "main")
     assert tree_of(resumed.path) == before
@@ -139,7 +89,7 @@ def test_paused_again_and_again(machine: Machine, other: Machine) -> None:
         (mount.path / "new/deep/file").write_text(f"round {number}")
         before, status = tree_of(mount.path), mount.status()
         mount.machine.run("pause", mount.path)
-        mount = resume(other if number % 2 == 0 else machine)
+        mount = (other if number % 2 == 0 else machine).resume()
         assert tree_of(mount.path) == before
         assert mount.status() == status
 
@@ -154,7 +104,7 @@ def test_pause_without_changes_keeps_nothing(machine: Machine, other: Machine) -
     answer = machine.json("pause", mount.path)
 
     assert answer["saved"] is None
-    assert tree_of(resume(other).path) == before
+    assert tree_of(other.resume().path) == before
 
 
 def test_pause_is_refused_while_programs_use_the_mount(machine: Machine) -> None:
@@ -173,7 +123,7 @@ def test_pause_is_refused_while_programs_use_the_mount(machine: Machine) -> None
         program.kill()
         program.wait()
     machine.run("pause", mount.path)
-    assert (resume(machine).path / "goes-on").read_text() == "yes"
+    assert (machine.resume().path / "goes-on").read_text() == "yes"
 
 
 def test_killed_machine_loses_what_came_after_the_last_save(
@@ -183,14 +133,14 @@ def test_killed_machine_loses_what_came_after_the_last_save(
     mount = machine.mount(autosave="1s")
     work(mount)
     before, status = tree_of(mount.path), mount.status()
-    wait_until_stored(mount)
+    mount.wait_until_stored()
 
     kill(mount.pid)
     kill(machine.supervisor_pid())
     subprocess.run(["umount", "-l", mount.path], check=True)
     shutil.rmtree(machine.state_dir)
 
-    resumed = resume(other, "s", "--steal")
+    resumed = other.resume("s", "--steal")
     assert tree_of(resumed.path) == before
     assert resumed.status() == status
 
@@ -223,7 +173,7 @@ def test_mounted_session_is_refused_elsewhere(machine: Machine, other: Machine) 
     mount.commit("all")
     before = tree_of(mount.path)
     mount.umount()
-    assert tree_of(resume(other).path) == before
+    assert tree_of(other.resume().path) == before
 
 
 def test_killed_session_is_mounted_again_without_stealing(machine: Machine) -> None:
@@ -242,15 +192,13 @@ def test_robbed_mount_keeps_its_files(machine: Machine, other: Machine) -> None:
     """
     mount = machine.mount(autosave="1s")
     work(mount)
-    wait_until_stored(mount)
-    resumed = resume(other, "s", "--steal")
+    mount.wait_until_stored()
+    resumed = other.resume("s", "--steal")
     (resumed.path / "theirs").write_text("t")
     theirs = tree_of(resumed.path)
 
     (mount.path / "ours").write_text("o")
-    deadline = time.monotonic() + PATIENCE_S
-    while not machine.json("status", mount.path)["is_lost"]:
-        assert time.monotonic() < deadline
+    machine.wait_until(lambda: machine.json("status", mount.path)["is_lost"])
     ours = tree_of(mount.path)
 
     with pytest.raises(OSError, match="Read-only"):
@@ -270,11 +218,11 @@ def test_robbed_session_is_refused_when_mounted_again(machine: Machine, other: M
     """
     mount = machine.mount(autosave="1s")
     work(mount)
-    wait_until_stored(mount)
+    mount.wait_until_stored()
     mount.kill()
-    resumed = resume(other, "s", "--steal", "--autosave", "1s")
+    resumed = other.resume("s", "--steal", "--autosave", "1s")
     (resumed.path / "theirs").write_text("t")
-    wait_until_stored(resumed)
+    resumed.wait_until_stored()
     before = tree_of(resumed.path)
 
     for flags, code in (((), ExitCode.REFUSED), (("--steal",), ExitCode.REFUSED)):
@@ -295,13 +243,13 @@ def test_resumed_session_can_be_mounted_again_before_it_was_saved(
     mount = machine.mount()
     work(mount)
     machine.run("pause", mount.path)
-    resumed = resume(other)
+    resumed = other.resume()
     (resumed.path / "more").write_text("more\n")
     before = tree_of(resumed.path)
 
     resumed.umount() if end == "umount" else resumed.kill()
-    again = resume(other)
+    again = other.resume()
 
     assert tree_of(again.path) == before
     other.run("pause", again.path)
-    assert tree_of(resume(machine).path) == before
+    assert tree_of(machine.resume().path) == before

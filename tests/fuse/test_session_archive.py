@@ -7,7 +7,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,27 +19,6 @@ from workspacefs.workspace.archiving import tidy_sessions
 from workspacefs.workspace.workspace import Workspace
 
 DAY_NS = 86400 * 10**9
-PATIENCE_S = 30.0
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    """A user's machine with an empty workspace."""
-    (tmp_path / "first").mkdir()
-    machine = Machine(tmp_path / "first")
-    machine.init()
-    yield machine
-    machine.close()
-
-
-@pytest.fixture
-def other(tmp_path: Path, machine: Machine) -> Iterator[Machine]:
-    """Another machine that reaches the same store and nothing else."""
-    (tmp_path / "second").mkdir()
-    other = Machine(tmp_path / "second")
-    other.store = machine.store
-    yield other
-    other.close()
 
 
 class LateClock:
@@ -83,22 +62,6 @@ def work(mount: Mount) -> None:
     (mount.path / "a").rename(mount.path / "moved")
 
 
-def resume(machine: Machine, session: str = "s") -> Mount:
-    """Resume a session on a machine."""
-    mountpoint = machine.directory / "resumed"
-    document = machine.json("resume", machine.store, session, mountpoint)
-    machine.keep(mountpoint)
-    return Mount(machine, mountpoint, document)
-
-
-def is_nothing_left(machine: Machine) -> bool:
-    """Tell whether a machine has no session on its disk any more."""
-    return not (
-        list((machine.state_dir / "layers").glob("*/*/data.mdb"))
-        or list((machine.state_dir / "sessions").glob("*/*/session.json"))
-    )
-
-
 def mounted(mount: Mount) -> None:
     """Leave a mount as it is."""
 
@@ -118,10 +81,10 @@ def test_archived_session_is_whole_and_takes_no_space(
 
     assert answer["saved"] is not None
     assert again == answer
-    assert is_nothing_left(machine)
+    assert not machine.has_sessions()
     assert machine.json("session", "list", machine.store)["sessions"] == []
     assert rows_of(machine)["s"]["state"] == "archived"
-    resumed = resume(other)
+    resumed = other.resume()
     assert tree_of(resumed.path) == before
     assert resumed.status() == status
     assert rows_of(other)["s"]["state"] == "open"
@@ -166,7 +129,7 @@ def test_checkpoints_keep_a_session_from_being_archived(machine: Machine) -> Non
 
     machine.run(*archive, "--drop-checkpoints")
 
-    assert is_nothing_left(machine)
+    assert not machine.has_sessions()
 
 
 def test_time_archives_and_deletes(machine: Machine, other: Machine) -> None:
@@ -186,8 +149,8 @@ def test_time_archives_and_deletes(machine: Machine, other: Machine) -> None:
     assert "disk of" in str(reason)
     assert tidy(machine, days=8) == {"s": ("archive", True, None)}
 
-    assert is_nothing_left(machine)
-    assert tree_of(resume(other).path) == before
+    assert not machine.has_sessions()
+    assert tree_of(other.resume().path) == before
     other.run("session", "archive", other.store, "s")
     assert tidy(machine, days=29) == {}
     assert tidy(machine, days=31) == {"s": ("delete", True, None)}
@@ -213,7 +176,7 @@ def test_work_on_a_disk_alone_is_not_deleted_by_time(machine: Machine, other: Ma
     mount.commit("all")
     mount.umount()
     assert tidy(machine, days=2) == {"s": ("delete", True, None)}
-    assert is_nothing_left(machine)
+    assert not machine.has_sessions()
 
 
 def test_copy_of_what_was_archived_elsewhere_goes(machine: Machine, other: Machine) -> None:
@@ -223,11 +186,11 @@ def test_copy_of_what_was_archived_elsewhere_goes(machine: Machine, other: Machi
     mount.commit("all")
     mount.umount()
     other.run("session", "archive", other.store, "s")
-    assert not is_nothing_left(machine)
+    assert machine.has_sessions()
 
     machine.run("session", "tidy", machine.store)
 
-    assert is_nothing_left(machine)
+    assert not machine.has_sessions()
     assert rows_of(machine)["s"]["state"] == "archived"
 
 
@@ -242,7 +205,7 @@ def test_tidy_says_what_it_does(machine: Machine) -> None:
     assert machine.json(*tidying, "--dry-run")["sessions"] == [{**row, "done": False}]
     assert machine.json(*tidying)["sessions"] == [{**row, "done": True}]
     assert machine.json(*tidying)["sessions"] == []
-    assert is_nothing_left(machine)
+    assert not machine.has_sessions()
 
 
 def test_killed_while_it_is_put_away(machine: Machine, other: Machine) -> None:
@@ -264,5 +227,5 @@ def test_killed_while_it_is_put_away(machine: Machine, other: Machine) -> None:
         assert asker.stderr is not None
         asker.stderr.close()
 
-    resumed = resume(other if is_nothing_left(machine) else machine)
+    resumed = (other if not machine.has_sessions() else machine).resume()
     assert tree_of(resumed.path) == before

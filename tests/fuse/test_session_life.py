@@ -4,44 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-
-import pytest
 
 from tests.harness import Machine, Mount, tree_of
 from workspacefs.errors import ExitCode
-
-PATIENCE_S = 30.0
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    """A user's machine with an empty workspace."""
-    (tmp_path / "first").mkdir()
-    machine = Machine(tmp_path / "first")
-    machine.init()
-    yield machine
-    machine.close()
-
-
-@pytest.fixture
-def other(tmp_path: Path, machine: Machine) -> Iterator[Machine]:
-    """Another machine that reaches the same store and nothing else."""
-    (tmp_path / "second").mkdir()
-    other = Machine(tmp_path / "second")
-    other.store = machine.store
-    yield other
-    other.close()
-
-
-def wait_until(machine: Machine, is_so: Callable[[], object]) -> None:
-    """Wait for something that a session's process does."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, machine.log_tail()
-        time.sleep(0.02)
 
 
 def is_gone(mount: Mount) -> bool:
@@ -60,25 +26,9 @@ def work(mount: Mount) -> None:
     (mount.path / "d/a").rename(mount.path / "moved")
 
 
-def resume(machine: Machine, session: str = "s", *flags: str) -> Mount:
-    """Resume a session on a machine."""
-    mountpoint = machine.directory / "resumed"
-    document = machine.json("resume", machine.store, session, mountpoint, *flags)
-    machine.keep(mountpoint)
-    return Mount(machine, mountpoint, document)
-
-
 def row_of(machine: Machine, session: str = "s") -> dict[str, object]:
     """Return what the store says of a session."""
     return machine.json("session", "show", machine.store, session)
-
-
-def is_nothing_left(machine: Machine) -> bool:
-    """Tell whether a machine has no session on its disk any more."""
-    return not (
-        list((machine.state_dir / "layers").glob("*/*/data.mdb"))
-        or list((machine.state_dir / "sessions").glob("*/*/session.json"))
-    )
 
 
 # -- idle ---------------------------------------------------------------------------------------
@@ -90,11 +40,11 @@ def test_idle_session_pauses_and_is_resumed_elsewhere(machine: Machine, other: M
     work(mount)
     before, status = tree_of(mount.path), mount.status()
 
-    wait_until(machine, lambda: is_gone(mount))
+    machine.wait_until(lambda: is_gone(mount))
 
-    assert is_nothing_left(machine)
+    assert not machine.has_sessions()
     assert row_of(machine)["lease"] is None
-    resumed = resume(other, "s", "--idle-pause", "off")
+    resumed = other.resume("s", "--idle-pause", "off")
     assert tree_of(resumed.path) == before
     assert resumed.status() == status
     assert row_of(other)["policy"]["idle_pause_s"] is None  # type: ignore[index]
@@ -112,8 +62,8 @@ def test_housekeeping_is_no_use(machine: Machine) -> None:
             subprocess.run(["df", mount.path], capture_output=True, check=False)
         return is_gone(mount)
 
-    wait_until(machine, look)
-    assert tree_of(resume(machine, "s", "--idle-pause", "off").path) == before
+    machine.wait_until(look)
+    assert tree_of(machine.resume("s", "--idle-pause", "off").path) == before
 
 
 def test_session_in_use_is_not_idle(machine: Machine) -> None:
@@ -123,18 +73,18 @@ def test_session_in_use_is_not_idle(machine: Machine) -> None:
     before = tree_of(mount.path)
     program = subprocess.Popen(["sleep", "60"], cwd=mount.path / "d")
     try:
-        wait_until(machine, lambda: machine.json("status", mount.path)["pause_put_off"])
+        machine.wait_until(lambda: machine.json("status", mount.path)["pause_put_off"])
         assert "sleep" in str(machine.json("status", mount.path)["pause_put_off"])
         assert tree_of(mount.path) == before
     finally:
         program.kill()
         program.wait()
 
-    wait_until(machine, lambda: is_gone(mount))
+    machine.wait_until(lambda: is_gone(mount))
     log = (machine.state_dir / "log/workspacefsd.jsonl").read_text()
     assert log.count("session.pause_put_off") <= 2  # again only after a time without
     assert '"level": "error"' not in log
-    assert tree_of(resume(machine, "s", "--idle-pause", "off").path) == before
+    assert tree_of(machine.resume("s", "--idle-pause", "off").path) == before
 
 
 def test_checkpoints_keep_a_session_mounted(machine: Machine) -> None:
@@ -143,12 +93,12 @@ def test_checkpoints_keep_a_session_mounted(machine: Machine) -> None:
     work(mount)
     machine.run("checkpoint", mount.path, "--name", "one")
 
-    wait_until(machine, lambda: machine.json("status", mount.path)["pause_put_off"])
+    machine.wait_until(lambda: machine.json("status", mount.path)["pause_put_off"])
 
     assert "checkpoints" in str(machine.json("status", mount.path)["pause_put_off"])
     assert os.path.ismount(mount.path)
     machine.run("checkpoint", "delete", "one", "--path", mount.path)
-    wait_until(machine, lambda: is_gone(mount))
+    machine.wait_until(lambda: is_gone(mount))
 
 
 # -- time to live -------------------------------------------------------------------------------
@@ -164,14 +114,14 @@ def test_session_whose_time_is_over_loses_nothing_of_who_uses_it(
         file.write("before ")
         file.flush()
         before = tree_of(mount.path)
-        wait_until(machine, lambda: not os.path.ismount(mount.path))
+        machine.wait_until(lambda: not os.path.ismount(mount.path))
         assert Path(f"/proc/{mount.pid}").exists()
         file.write("and after")
         file.flush()
-    wait_until(machine, lambda: is_gone(mount))
+    machine.wait_until(lambda: is_gone(mount))
 
-    assert is_nothing_left(machine)
-    resumed = resume(other, "s", "--ttl", "off")
+    assert not machine.has_sessions()
+    resumed = other.resume("s", "--ttl", "off")
     assert (resumed.path / "d/open").read_text() == "before and after"
     after = tree_of(resumed.path)
     del before["d/open"], after["d/open"], before["d"], after["d"]
@@ -181,13 +131,13 @@ def test_session_whose_time_is_over_loses_nothing_of_who_uses_it(
 def test_time_counts_from_the_mount(machine: Machine) -> None:
     """A session that is resumed has all of it again."""
     mount = machine.mount(ttl="2s")
-    wait_until(machine, lambda: is_gone(mount))
+    machine.wait_until(lambda: is_gone(mount))
 
-    again = resume(machine)
+    again = machine.resume()
 
     assert os.path.ismount(again.path)
     assert row_of(machine)["policy"]["ttl_s"] == 2  # type: ignore[index]
-    wait_until(machine, lambda: is_gone(again))
+    machine.wait_until(lambda: is_gone(again))
 
 
 # -- ephemeral ----------------------------------------------------------------------------------
@@ -211,7 +161,7 @@ def test_ephemeral_session_ends_with_its_mount(machine: Machine, other: Machine)
     mount.umount()
 
     assert names_of(other) == set()
-    assert is_nothing_left(machine)
+    assert not machine.has_sessions()
     view = machine.mount(session=None)
     assert (view.path / "d/b").exists()
     assert not (view.path / "not-kept").exists()
@@ -226,9 +176,9 @@ def test_killed_ephemeral_session_is_deleted_by_the_next_mount(machine: Machine)
     mount.kill()
     machine.mount("kept", session="kept")
 
-    wait_until(machine, lambda: names_of(machine) == {"kept", "living"})
+    machine.wait_until(lambda: names_of(machine) == {"kept", "living"})
 
-    wait_until(machine, lambda: not list(machine.state_dir.glob("sessions/*/gone/session.json")))
+    machine.wait_until(lambda: not list(machine.state_dir.glob("sessions/*/gone/session.json")))
     assert os.path.ismount(living.path)
 
 
@@ -243,7 +193,7 @@ def test_killed_ephemeral_session_is_not_mounted_again(machine: Machine) -> None
     assert refused.returncode == ExitCode.REFUSED
     assert b"ephemeral" in refused.stderr
     assert names_of(machine) == set()
-    assert is_nothing_left(machine)
+    assert not machine.has_sessions()
 
 
 def test_session_that_is_not_ephemeral_any_more_stays(machine: Machine, other: Machine) -> None:
@@ -286,12 +236,12 @@ def test_ephemeral_session_whose_time_is_over_is_deleted(machine: Machine) -> No
     mount = machine.mount(ephemeral=True, ttl="1s")
     with (mount.path / "open").open("w") as file:
         file.write("x")
-        wait_until(machine, lambda: not os.path.ismount(mount.path))
+        machine.wait_until(lambda: not os.path.ismount(mount.path))
         assert names_of(machine) == {"s"}
-    wait_until(machine, lambda: is_gone(mount))
+    machine.wait_until(lambda: is_gone(mount))
 
     assert names_of(machine) == set()
-    assert is_nothing_left(machine)
+    assert not machine.has_sessions()
 
 
 # -- changing a policy --------------------------------------------------------------------------
@@ -304,7 +254,7 @@ def test_policy_of_a_mounted_session_is_changed(machine: Machine, other: Machine
 
     other.run("session", "set", other.store, "s", "--archive-after", "7d", "--ttl", "1d")
     (mount.path / "more").write_text("more")
-    wait_until(machine, lambda: machine.json("status", mount.path)["is_stored"])
+    mount.wait_until_stored()
     other.run("session", "set", other.store, "s", "--delete-after", "90d", "--ttl", "off")
     mount.commit("all", "--into", "main")
 
@@ -320,8 +270,8 @@ def test_policy_of_a_mounted_session_is_changed(machine: Machine, other: Machine
     assert row_of(machine)["policy"] == document["policy"]
     before = tree_of(mount.path)
     machine.run("session", "set", machine.store, "s", "--idle-pause", "1s")
-    wait_until(machine, lambda: is_gone(mount))
-    assert tree_of(resume(other, "s", "--idle-pause", "off").path) == before
+    machine.wait_until(lambda: is_gone(mount))
+    assert tree_of(other.resume("s", "--idle-pause", "off").path) == before
 
 
 def test_unmount_after_a_policy_change_gives_the_session_back(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.harness import Machine, Mount, tree_of
@@ -15,26 +12,6 @@ from workspacefs.testing.faulty import FaultyBackend
 from workspacefs.workspace.local import LocalSession
 from workspacefs.workspace.renaming import rename_session
 from workspacefs.workspace.workspace import Workspace
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    """A user's machine with an empty workspace."""
-    (tmp_path / "first").mkdir()
-    machine = Machine(tmp_path / "first")
-    machine.init()
-    yield machine
-    machine.close()
-
-
-@pytest.fixture
-def other(tmp_path: Path, machine: Machine) -> Iterator[Machine]:
-    """Another machine that reaches the same store and nothing else."""
-    (tmp_path / "second").mkdir()
-    other = Machine(tmp_path / "second")
-    other.store = machine.store
-    yield other
-    other.close()
 
 
 def work(mount: Mount) -> None:

@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.harness import Machine, Mount, kill, tree_of
 from workspacefs.errors import ExitCode
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    """A user's machine with an empty workspace."""
-    (tmp_path / "first").mkdir()
-    machine = Machine(tmp_path / "first")
-    machine.init()
-    yield machine
-    machine.close()
 
 
 @pytest.fixture
@@ -103,13 +90,8 @@ def test_deletion_takes_no_work_along_unasked(machine: Machine, parent: Mount) -
     machine.run("mount", machine.store, again.path, "--session", "parent", code=ExitCode.REFUSED)
 
 
-def test_session_of_another_machine_is_not_deleted(
-    machine: Machine, parent: Mount, tmp_path: Path
-) -> None:
+def test_session_of_another_machine_is_not_deleted(parent: Mount, other: Machine) -> None:
     """As long as that has it, or was killed; then --force does."""
-    (tmp_path / "second").mkdir()
-    other = Machine(tmp_path / "second")
-    other.store = machine.store
     kill(parent.pid)
 
     refused = other.start("session", "delete", other.store, "parent")

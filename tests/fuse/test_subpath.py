@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.faults.power import sync
 from tests.harness import Machine, Mount, tree_of
-from tests.s3_machine import S3Machine, kill_all, s3_machine
-from tests.servers import Server
+from tests.s3_machine import S3Machine, kill_all
 from workspacefs.errors import ExitCode
 
 PART = "apps/shop"
@@ -221,13 +219,6 @@ def test_what_was_changed_outside_before_is_told_and_committed(
     part.commit("both", "--into", "main")
     seen = machine.mount("seen", session=None, read_only=True)
     assert (seen.path / "top").read_text() == "outside"
-
-
-@pytest.fixture
-def s3(tmp_path: Path, seaweedfs: Server) -> Iterator[S3Machine]:
-    """A user's machine with an empty workspace in a bucket."""
-    with s3_machine(tmp_path / "machine", seaweedfs) as machine:
-        yield machine
 
 
 def test_directory_of_a_cold_far_store(s3: S3Machine) -> None:

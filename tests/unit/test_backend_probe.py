@@ -38,11 +38,6 @@ class HalfLyingBackend(MemoryBackend):
         return self.put_if_absent(key, data)
 
 
-@pytest.fixture
-def backend() -> FaultyBackend:
-    return FaultyBackend(MemoryBackend(secrets.token_hex(8)))
-
-
 def test_honest_store_passes_again_and_again(backend: FaultyBackend) -> None:
     """The probe leaves its one value, and passes with it as without."""
     for _ in range(3):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import inspect
-from collections.abc import Iterator
-from pathlib import Path
 
 import pyfuse3
 import pytest
@@ -39,14 +37,6 @@ def reply(token: Token, name: bytes, attributes: object, next_id: int) -> bool:
         return False
     token.names.append(name)
     return True
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
-    """A session whose store is far away."""
-    made = Session(tmp_path, is_local=False)
-    yield made
-    made.close()
 
 
 def operations_of(session: Session) -> Operations:

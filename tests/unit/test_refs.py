@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import multiprocessing
-import secrets
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from blake3 import blake3
 from tests.clocks import TurnedClock
 from workspacefs.backend.contract import UNCHANGED_KINDS
 from workspacefs.backend.file import FileBackend
-from workspacefs.backend.memory import MemoryBackend
 from workspacefs.clock import SystemClock
 from workspacefs.errors import (
     IntegrityError,
@@ -69,11 +67,6 @@ def make_record(**more: object) -> RefRecord:
         ),
     )
     return replace(record, **more)  # type: ignore[arg-type]  # fields by name
-
-
-@pytest.fixture
-def backend() -> FaultyBackend:
-    return FaultyBackend(MemoryBackend(secrets.token_hex(8)))
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 from tests.clocks import TurnedClock
 from tests.unit.vfs_session import Session
-from workspacefs.backend.memory import MemoryBackend
 from workspacefs.errors import BusyError, MovedError, RefusedError, UnavailableError, UsageError
 from workspacefs.ids import CommitId
 from workspacefs.objects.commits import Provenance
@@ -34,11 +32,6 @@ from workspacefs.workspace.workspace import Workspace
 
 OURS = Lease(saver="aa", host="here", since_ns=1)
 THEIRS = Lease(saver="bb", host="there", since_ns=2)
-
-
-@pytest.fixture
-def backend() -> FaultyBackend:
-    return FaultyBackend(MemoryBackend(secrets.token_hex(8)))
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ place where it can be; and the layer fails for want of space now and then.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -35,14 +34,6 @@ class Full:
             commit(database, rows)
 
         monkeypatch.setattr(Database, "commit", fails)
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
-    """A session whose store is far away."""
-    made = Session(tmp_path, is_local=False)
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("seed", range(12))
