@@ -133,11 +133,11 @@ class GoingBack:
             extra={"session": mounted.name, "wrong": receipt.wrong_count, "switch_ms": switched_ms},
         )
         if receipt.wrong_count:
+            looked_at = len(restored.difference.places) + receipt.counts.removed
             raise IntegrityError(
                 f"the restore of {wanted.title} is incomplete: {receipt.wrong_count} of "
-                f"{len(restored.difference.places) + receipt.removed} paths are not as they should "
-                f"be ({'; '.join(receipt.wrong)}). What was here until then is checkpoint "
-                f"{safety_name}: workspacefs undo brings it back",
+                f"{looked_at} paths are not as they should be ({'; '.join(receipt.wrong)}). What "
+                f"was here until then is checkpoint {safety_name}: workspacefs undo brings it back",
                 kind="restore.incomplete",
                 wrong=receipt.wrong_count,
                 safety=safety_name,
@@ -147,7 +147,7 @@ class GoingBack:
             "restored": wanted.title,
             "safety": safety_name,
             "duration_ms": switched_ms,
-            "receipt": {**receipt.document(), "kept_open": restored.kept_open},
+            "receipt": receipt.counts.document(kept_open=restored.kept_open),
         }
 
     async def _name_in_store(self) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from workspacefs.errors import IntegrityError, NotFoundError, WorkspaceError
+from workspacefs.protocol.receipt import ReceiptCounts
 
 _PIECE_BYTES: Final = 1 << 20
 
@@ -21,29 +22,9 @@ Progress = Callable[[int, int], None]
 """Called with the files and bytes copied so far."""
 
 
-class PathReceipt:
-    """What was restored; all of it was compared with where it came from."""
-
-    def __init__(self) -> None:
-        self.files = self.directories = self.symlinks = self.others = 0
-        self.size_bytes = 0
-        self.removed = 0
-
-    def document(self) -> dict[str, int]:
-        """Return it as what JSON can say."""
-        return {
-            "files": self.files,
-            "directories": self.directories,
-            "symlinks": self.symlinks,
-            "others": self.others,
-            "bytes": self.size_bytes,
-            "removed": self.removed,
-            "kept_open": 0,
-        }
-
-
-def restore_path(source: str, target: str, receipt: PathReceipt, progress: Progress) -> None:
-    """Have `target` be what `source` is: a file, a directory with all below, or absent.
+def restore_path(source: str, target: str, receipt: ReceiptCounts, progress: Progress) -> None:
+    """Have `target` be what `source` is: a file, a directory with all below, or absent. What was
+    restored is added to `receipt`; all of it was compared with where it came from.
 
     Raises:
         NotFoundError: Neither is there.
@@ -64,7 +45,7 @@ def restore_path(source: str, target: str, receipt: PathReceipt, progress: Progr
         ) from exc
 
 
-def _put(source: str, target: str, receipt: PathReceipt, progress: Progress) -> None:
+def _put(source: str, target: str, receipt: ReceiptCounts, progress: Progress) -> None:
     parent = os.path.dirname(target)
     os.makedirs(parent, exist_ok=True)
     beside = os.path.join(parent, f".restoring-{secrets.token_hex(6)}")
@@ -91,7 +72,7 @@ def _remove(path: str) -> None:
 
 
 class _Copy:
-    def __init__(self, receipt: PathReceipt, progress: Progress) -> None:
+    def __init__(self, receipt: ReceiptCounts, progress: Progress) -> None:
         self._receipt = receipt
         self._progress = progress
         self._linked: dict[int, str] = {}
@@ -107,7 +88,7 @@ class _Copy:
                 self._copy_file(old, new, status)
                 continue
             os.mkdir(new)
-            self._receipt.directories += 1
+            self._receipt.add(status.st_mode)
             made.append((old, new))
             stack += [
                 (os.path.join(old, name), os.path.join(new, name)) for name in os.listdir(old)
@@ -116,22 +97,21 @@ class _Copy:
             _copy_attributes(old, new, os.lstat(old))
 
     def _copy_file(self, old: str, new: str, status: os.stat_result) -> None:
-        receipt = self._receipt
+        receipt, mode = self._receipt, status.st_mode
         known = self._linked.get(status.st_ino) if status.st_nlink > 1 else None
         if known is not None:
             os.link(known, new, follow_symlinks=False)
             return
         self._linked[status.st_ino] = new
-        if stat.S_ISLNK(status.st_mode):
+        if stat.S_ISLNK(mode):
             os.symlink(os.readlink(old), new)
-            receipt.symlinks += 1
-        elif stat.S_ISREG(status.st_mode):
-            receipt.size_bytes += _copy_bytes(old, new)
-            receipt.files += 1
+            receipt.add(mode)
+        elif stat.S_ISREG(mode):
+            receipt.add(mode, _copy_bytes(old, new))
             self._progress(receipt.files, receipt.size_bytes)
         else:
-            os.mknod(new, status.st_mode, status.st_rdev)
-            receipt.others += 1
+            os.mknod(new, mode, status.st_rdev)
+            receipt.add(mode)
         _copy_attributes(old, new, status)
 
 

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from workspacefs.errors import IntegrityError
 from workspacefs.ids import ROOT_FILE_ID, FileId
 from workspacefs.layers.rows import InodeRow
+from workspacefs.protocol.receipt import ReceiptCounts
 from workspacefs.workspace.difference import Difference, Place
 from workspacefs.workspace.pending import Pending, PendingFile
 
@@ -34,31 +35,12 @@ class Suspect(NamedTuple):
 class Receipt:
     """What was restored, and what is not as it should be."""
 
-    files: int = 0
-    directories: int = 0
-    symlinks: int = 0
-    others: int = 0
-    """Devices, fifos and sockets."""
-    size_bytes: int = 0
-    """Of the files; all of it was read."""
-    removed: int = 0
-    """Names that are gone."""
+    counts: ReceiptCounts = field(default_factory=ReceiptCounts)
     suspects: list[Suspect] = field(default_factory=list)
     """What looks otherwise in the mount: a program may have changed it since."""
     wrong: list[str] = field(default_factory=list)
     """What is not as it should be, a line each; at most 20."""
     wrong_count: int = 0
-
-    def document(self) -> dict[str, int]:
-        """Return what was restored as what JSON can say."""
-        return {
-            "files": self.files,
-            "directories": self.directories,
-            "symlinks": self.symlinks,
-            "others": self.others,
-            "bytes": self.size_bytes,
-            "removed": self.removed,
-        }
 
     def blame(self, path: bytes, why: str) -> None:
         """Note that something is wrong."""
@@ -143,7 +125,7 @@ class _Check:
         path, found, expected = self._children(above, name)
         if expected is not None:
             return  # among the places
-        self._receipt.removed += 1
+        self._receipt.counts.removed += 1
         if found is not None:
             self._receipt.blame(path, "should be gone")
         elif (why := self._look_through(path, None)) is not None:
@@ -209,17 +191,10 @@ class _Check:
         return None
 
     def _count(self, state: InodeRow) -> None:
-        receipt = self._receipt
+        counts = self._receipt.counts
+        counts.add(state.mode, state.size_bytes)
         if stat.S_ISREG(state.mode):
-            receipt.files += 1
-            receipt.size_bytes += state.size_bytes
-            self._progress(receipt.files, receipt.size_bytes)
-        elif stat.S_ISDIR(state.mode):
-            receipt.directories += 1
-        elif stat.S_ISLNK(state.mode):
-            receipt.symlinks += 1
-        else:
-            receipt.others += 1
+            self._progress(counts.files, counts.size_bytes)
 
 
 def _attributes_differ(

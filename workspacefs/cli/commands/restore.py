@@ -14,6 +14,7 @@ from workspacefs.cli.progress import Bar, show_files
 from workspacefs.client.connection import Connection
 from workspacefs.client.locate import SessionAddress, path_inside, session_of
 from workspacefs.errors import NotFoundError, UsageError
+from workspacefs.protocol.receipt import ReceiptCounts
 
 EXAMPLE = """\
   workspacefs restore before-refactoring       # a checkpoint of the session that one is in
@@ -76,7 +77,7 @@ def _restore_paths(
             "checkpoint",
             {"action": "create", "automatic": True, "message": f"before restoring {what}"},
         )
-    receipt = path_restore.PathReceipt()
+    receipt = ReceiptCounts()
     with Bar("restore", unit="files", is_shown=options.progress) as bar:
         for path in inside:
             path_restore.restore_path(
