@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -57,7 +57,7 @@ LARGE_BYTES = (20 << 20) + 5
 
 
 @pytest.fixture
-def brief(seaweedfs: Server) -> Iterator[FaultyStore]:
+def brief(seaweedfs: Server, s3_environ: None) -> Iterator[FaultyStore]:
     with faulty_store(seaweedfs, retry=BRIEF) as made:
         yield made
 
@@ -109,7 +109,7 @@ def test_failing_server_is_unavailable(
     assert impatient.past.get("k") == VALUE
 
 
-def test_trying_ends_at_the_deadline(seaweedfs: Server) -> None:
+def test_trying_ends_at_the_deadline(seaweedfs: Server, s3_environ: None) -> None:
     """A server that never gets well is given up, and in time."""
     clock = TurnedClock()
     began_s = clock.monotonic()
@@ -144,7 +144,9 @@ def test_storm_is_outlasted(store: FaultyStore, share: float) -> None:
     assert rule.fired == sum(errors for _, errors, _ in requests)
 
 
-def test_answers_are_waited_for_no_longer_than_the_time_out(seaweedfs: Server) -> None:
+def test_answers_are_waited_for_no_longer_than_the_time_out(
+    seaweedfs: Server, s3_environ: None
+) -> None:
     """A server that stands still is asked again, on another connection."""
     never = threading.Event()
     timeout_s = 0.5

@@ -15,6 +15,7 @@ from tests.clocks import TurnedClock
 from tests.faults.s3_store import (
     QUICK,
     FaultyStore,
+    faulty_store,
     is_method,
     new_backend,
 )
@@ -194,7 +195,7 @@ def test_moves_outlast_storms(store: FaultyStore, share: float) -> None:
         expected = answer.version
 
 
-def test_move_is_unknown_only_without_any_answer(seaweedfs: Server) -> None:
+def test_move_is_unknown_only_without_any_answer(seaweedfs: Server, s3_environ: None) -> None:
     """Where reading back is not answered either, we say so, in time."""
     clock = TurnedClock()
     began_s, policy = clock.monotonic(), clock.policy(deadline_s=3.0)
