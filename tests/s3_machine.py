@@ -133,10 +133,8 @@ class S3Machine(Machine):
     # -- this machine --------------------------------------------------------------------------
 
     def transfer_pids(self) -> list[int]:
-        """Return the transfer processes: children of the supervisor that mount nothing."""
-        supervisor = self.supervisor_pid()
-        mounted = {int(json.loads(path.read_text())["pid"]) for path in self._registered()}
-        return [pid for pid in _children(supervisor) if pid not in mounted]
+        """Return the transfer processes that serve a store."""
+        return [pid for pid in _children(self.supervisor_pid()) if _name_of(pid) == "wsfs-transfer"]
 
     def clear_cache(self) -> None:
         """Delete all that was fetched, and what is in memory of the transfer process."""
@@ -149,9 +147,6 @@ class S3Machine(Machine):
         for path in sorted((self.state_dir / "log").glob("workspacefsd.*")):
             lines += [json.loads(line) for line in path.read_text().splitlines() if line[:1] == "{"]
         return lines
-
-    def _registered(self) -> list[Path]:
-        return list((self.state_dir / "run").glob("*.json"))
 
 
 @contextmanager
@@ -211,3 +206,10 @@ def _children(parent: int) -> list[int]:
             if int(ppid) == parent and state != "Z":
                 found.append(int(entry.name))
     return found
+
+
+def _name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
