@@ -127,6 +127,23 @@ class LeafNode:
         """Tell whether two rows are equal, without building entries."""
         return self._rows[index] == other._rows[other_index]
 
+    def iter_changed_rows(self, other: LeafNode) -> Iterator[tuple[int | None, int | None]]:
+        """Yield the numbers of rows that differ, here and in `other`, in order of name.
+
+        None where a name is not. No entry is built, and rows are compared by code in C.
+        """
+        if self.names == other.names:
+            for index, (row, other_row) in enumerate(zip(self._rows, other._rows, strict=True)):
+                if row != other_row:
+                    yield index, index
+            return
+        places = {name: index for index, name in enumerate(self.names)}
+        other_places = {name: index for index, name in enumerate(other.names)}
+        for name in sorted(places.keys() | other_places.keys()):
+            at, other_at = places.get(name), other_places.get(name)
+            if at is None or other_at is None or self._rows[at] != other._rows[other_at]:
+                yield at, other_at
+
     def _starts(self) -> list[int]:
         if self._ref_starts is None:
             self._ref_starts = list(iter_ref_starts(self._rows))

@@ -38,6 +38,10 @@ def diff_directory(
             else:
                 left.open()
                 right.open()
+        elif left.ends_with(right):
+            yield from left.diff_leaf(right)
+            left.skip_leaf()
+            right.skip_leaf()
         elif left.name < right.name:
             yield left.entry(), None
             left.skip()
@@ -123,6 +127,38 @@ class _Cursor:
         """Return the row it stands on."""
         assert self._leaf is not None
         return self._leaf.entry(self._row)
+
+    def ends_with(self, other: _Cursor) -> bool:
+        """Tell whether both stand at the first rows of leaves that end with the same name, or with
+        the last name of all: then what differs in one leaf is in the other.
+        """
+        assert self._leaf is not None
+        assert other._leaf is not None
+        if self._row or other._row:
+            return False
+        if self._leaf.names[-1] == other._leaf.names[-1]:
+            return True
+        return self._is_last_leaf() and other._is_last_leaf()
+
+    def diff_leaf(self, other: _Cursor) -> Iterator[tuple[Entry | None, Entry | None]]:
+        """Yield what differs between two leaves."""
+        leaf, other_leaf = self._leaf, other._leaf
+        assert leaf is not None
+        assert other_leaf is not None
+        for at, other_at in leaf.iter_changed_rows(other_leaf):
+            yield (
+                None if at is None else leaf.entry(at),
+                None if other_at is None else other_leaf.entry(other_at),
+            )
+
+    def skip_leaf(self) -> None:
+        """Step past the leaf whose row it stands on."""
+        assert self._leaf is not None
+        self._row = len(self._leaf) - 1
+        self.skip()
+
+    def _is_last_leaf(self) -> bool:
+        return all(index + 1 == len(branch.items) for branch, index in self._above)
 
     def is_same_row(self, other: _Cursor) -> bool:
         """Tell whether both rows are equal, without building entries."""
