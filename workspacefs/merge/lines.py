@@ -33,6 +33,9 @@ class Labels:
     base: str = "base"
 
 
+DEFAULT_LABELS: Final = Labels()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedText:
     """What three texts became."""
