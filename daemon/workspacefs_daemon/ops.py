@@ -28,6 +28,7 @@ from workspacefs_daemon.checkpoints import Checkpoints, checkpoint_action
 from workspacefs_daemon.control.server import SendProgress
 from workspacefs_daemon.giving_up import giving_up
 from workspacefs_daemon.going_back import GoingBack
+from workspacefs_daemon.merging import Merging
 from workspacefs_daemon.mounted import Mounted
 from workspacefs_daemon.publishing import Publishing, flush_maps, text_in
 from workspacefs_daemon.restoring import TellKernel
@@ -76,6 +77,7 @@ class Ops:
         self._retirement = retirement
         self._on_other_keys = on_other_keys
         self._publishing = Publishing(mounted)
+        self._merging = Merging(mounted)
         self._checkpoints = Checkpoints(mounted)
         self._going_back = GoingBack(mounted, self._checkpoints, tell_kernel)
         self._counts = counts
@@ -106,6 +108,9 @@ class Ops:
             case "commit":
                 with self._moving():
                     return await self._publishing.commit(args, progress)
+            case "land":
+                with self._moving():
+                    return await self._merging.land(args)
             case "fork":
                 return await self._publishing.fork(args)
             case "checkpoint":

@@ -26,12 +26,13 @@ from workspacefs.errors import (
 )
 from workspacefs.names import check_ref_name
 from workspacefs.objects.commits import ChangeCounts, Provenance
-from workspacefs.workspace.commit import Committed, commit_pending, land_commit
+from workspacefs.workspace.commit import Committed, commit_pending
 from workspacefs.workspace.local_record import LocalCheckpoint
 from workspacefs.workspace.seal import SealProgress
 from workspacefs_daemon.control.server import SendProgress
 from workspacefs_daemon.giving_up import giving_up
 from workspacefs_daemon.identity import owner_name
+from workspacefs_daemon.landing import land, landing_document
 from workspacefs_daemon.mounted import Mounted
 from workspacefs_daemon.saving import Saving
 from workspacefs_daemon.spec import mount_options
@@ -64,14 +65,11 @@ class Publishing:
         meta = args.get("meta") or {}
         if not isinstance(meta, dict) or not all(isinstance(v, str) for v in meta.values()):
             raise UsageError("meta must be texts by name", kind="args.invalid")
-        who = {name: text_in(args, name) for name in _TEXTS}
-        provenance = Provenance(
-            author=owner_name(), session=mounted.name, host=socket.gethostname(), **who
-        )
+        provenance = given_provenance(mounted, args)
         began = time.monotonic()
         async with mounted.committing:
             committed = await self._seal(message, provenance, meta, into, progress)
-            landed = await self._land(into, committed)
+            landed = await land(mounted, into, provenance, committed) if into else None
         counts = committed.commit.changes if committed else ChangeCounts()
         head = mounted.base
         log.info(
@@ -86,7 +84,7 @@ class Publishing:
         return {
             "commit": head.id.hex() if head is not None and (committed or landed) else None,
             "is_new": committed is not None,
-            "landed_on": into or None,
+            **landing_document(into, landed),
             "counts": {
                 "added": counts.added,
                 "modified": counts.modified,
@@ -173,24 +171,6 @@ class Publishing:
             await mounted.rebase(outcome.sealed, committed)
         return committed
 
-    async def _land(self, into: str, committed: Committed | None) -> bool:
-        mounted = self._mounted
-        session = mounted.session
-        if not into or session is None or session.head is None:
-            return False
-        with trio.CancelScope(shield=True):
-            await mounted.blocking.job(
-                lambda: land_commit(
-                    mounted.workspace,
-                    session,
-                    into,
-                    moved_by=owner_name(),
-                    landing=committed.landing if committed is not None else None,
-                    built_on=mounted.own_commits,
-                )
-            )
-        return True
-
     async def pause(self, args: Mapping[str, object], progress: SendProgress) -> dict[str, object]:
         """Store all work, unmount, and delete the session from this machine."""
         mounted = self._mounted
@@ -273,6 +253,12 @@ async def flush_maps(mounted: Mounted) -> None:
     if not mounted.is_read_only and not mounted.is_hidden:
         mountpoint = mounted.spec.mountpoint
         await mounted.blocking.job(lambda: sync_mount(mountpoint))
+
+
+def given_provenance(mounted: Mounted, args: Mapping[str, object]) -> Provenance:
+    """Return who asks, as far as they said."""
+    who = {name: text_in(args, name) for name in _TEXTS}
+    return Provenance(author=owner_name(), session=mounted.name, host=socket.gethostname(), **who)
 
 
 def own_provenance(mounted: Mounted) -> Provenance:

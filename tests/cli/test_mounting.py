@@ -95,16 +95,18 @@ def test_commit_takes_provenance_from_flags_and_environment(
     assert (commit["session"], commit["meta"]) == ("s", {"k": "v"})
 
 
-def test_branch_that_moved_gives_exit_code_5(machine: Machine, mount: Mount) -> None:
-    """Nothing lands, the commit stays on its session."""
+def test_conflict_gives_exit_code_5(machine: Machine, mount: Mount) -> None:
+    """Nothing lands, the commit stays on its session, and each path is named."""
     other = machine.mount("other", session="other")
-    (other.path / "theirs").write_text("x")
+    (other.path / "f").write_text("theirs")
     other.commit("theirs", "--into", "main")
-    (mount.path / "ours").write_text("x")
+    (mount.path / "f").write_text("ours")
 
-    document = mount.commit("ours", "--into", "main", code=ExitCode.MOVED)
+    done = machine.start("commit", mount.path, "-m", "ours", "--into", "main")
 
-    assert document["error"]["kind"] == "branch.moved"  # type: ignore[index]
+    assert done.returncode == ExitCode.MOVED
+    assert "add/add" in done.stdout.decode()
+    assert "nothing landed: 1 conflict with main" in done.stderr.decode()
     messages = [row["message"] for row in machine.json("log", machine.store)["commits"]]  # type: ignore[attr-defined]
     assert messages == ["theirs"]
     assert mount.status() == {}

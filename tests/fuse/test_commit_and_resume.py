@@ -236,7 +236,7 @@ def test_nothing_to_commit_says_so(mount: Mount) -> None:
     assert second["is_new"] is False
 
 
-def test_landing_on_a_branch_that_moved_is_refused_and_kept(machine: Machine) -> None:
+def test_landing_in_conflict_is_refused_and_kept(machine: Machine) -> None:
     """Exit code 5, nothing lands, and the commit stays on its session."""
     one, two = machine.mount("one", session="one"), machine.mount("two", session="two")
     (one.path / "f").write_text("one")
@@ -247,7 +247,9 @@ def test_landing_on_a_branch_that_moved_is_refused_and_kept(machine: Machine) ->
 
     assert machine.run("cat", f"{machine.store}@main", "f") == "one"
     assert machine.run("cat", f"{machine.store}@two", "f") == "two"
-    assert refused["error"]["kind"] == "branch.moved"  # type: ignore[index]  # a document
+    assert refused["landed_on"] is None
+    (conflict,) = refused["conflicts"]  # type: ignore[misc]  # a document
+    assert (conflict["path"], conflict["kind"]) == ("f", "add/add")
 
 
 @pytest.mark.parametrize("size", [0, 1, 128, 129, 70_000, 262_144, 262_145, 1_500_000])

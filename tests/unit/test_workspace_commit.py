@@ -189,9 +189,14 @@ def test_later_landing_takes_three_requests(backend: RecordingBackend, session: 
     land = lambda: land_commit(session.workspace, committed.session, "main", moved_by="me")  # noqa: E731
 
     with backend.recorded() as made:
-        assert land()
+        first = land()
     with backend.recorded() as again:
-        assert not land()
+        second = land()
+
+    assert first is not None
+    assert second is not None
+    assert (first.is_moved, second.is_moved) == (True, False)
+    assert first.ref == second.ref == committed.ref
 
     assert [one.kind for one in made] == ["get refs", "put ops", "swap refs"]
     assert [one.kind for one in again] == ["get refs"]

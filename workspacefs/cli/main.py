@@ -49,6 +49,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "status": Command("status", "list what a session changed since its base commit"),
     "diff": Command("diff", "show what a session changed, as a patch"),
     "commit": Command("commit", "make a session's changes a commit"),
+    "merge": Command("merge", "land a session's commits on a branch, merged with what is there"),
     "log": Command("log", "list commits: who, when, why"),
     "show": Command("show", "show one commit and what it changed"),
     "ls": Command("ls", "list a directory of a revision, without a mount"),

@@ -73,8 +73,8 @@ def add_store_flags(parser: argparse.ArgumentParser) -> None:
         group.add_argument(f"--{flag}", metavar=value, help=what)
 
 
-def add_provenance_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that say who is at work."""
+def add_provenance_flags(parser: argparse.ArgumentParser, *, meta: bool = True) -> None:
+    """Add the flags that say who is at work, and by --meta anything else."""
     for flag, what in (
         ("agent", "who made the changes"),
         ("run", "in which run of it"),
@@ -83,6 +83,8 @@ def add_provenance_flags(parser: argparse.ArgumentParser) -> None:
     ):
         variable = "WORKSPACEFS_" + flag.replace("-", "_").upper()
         parser.add_argument(f"--{flag}", metavar="NAME", help=f"{what} (default: ${variable})")
+    if not meta:
+        return
     parser.add_argument(
         "--meta",
         metavar="KEY=VALUE",

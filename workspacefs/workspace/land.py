@@ -1,5 +1,6 @@
 """Landing commits on branches: only forward, the branch's tip must be among a commit's ancestors.
 
+Where it is not, whoever lands may join both in a commit that descends from both (merge/landing.py).
 Three requests, one after the other: look at the branch, log the move, move it. The entry names the
 value that is replaced, so it cannot be written before that was read; and it must be durable before
 the branch moves. For a commit made just now the first two are done beside its own requests
@@ -9,16 +10,18 @@ the branch moves. For a commit made just now the first two are done beside its o
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from workspacefs.backend.contract import Version
 from workspacefs.errors import MovedError, WorkspaceError
 from workspacefs.ids import CommitId
+from workspacefs.objects.commits import Commit
 from workspacefs.objects.refs import Ref
 from workspacefs.packs.writer import WriteSummary
 from workspacefs.refs import Moved, RefKind, RefRecord
-from workspacefs.workspace.ancestry import is_ancestor
+from workspacefs.workspace.merge_bases import find_merge_bases
 from workspacefs.workspace.publish import (
     PlannedMove,
     RefMove,
@@ -50,6 +53,21 @@ class Landing:
     tip: Tip
     planned: PlannedMove | None
     """Logged, from `tip`; None: not."""
+
+
+class Landed(NamedTuple):
+    """What a branch was brought to, or was at already."""
+
+    ref: Ref
+    commit: Commit
+    is_moved: bool
+    """Whether it had to be moved."""
+
+
+Joined = tuple[SealedCommit, PlannedMove]
+Join = Callable[[SealedCommit, Tip, Sequence[tuple[Ref, Commit]], RefMove], Joined | None]
+"""Makes a commit that descends from another one and from a tip, whose best common ancestors it is
+given, and logs the move to it; None: that cannot be done."""
 
 
 def find_tip(workspace: Workspace, branch: str) -> Tip | None:
@@ -97,8 +115,10 @@ def land_commit(
     moved_by: str,
     landing: Landing | None = None,
     built_on: Collection[CommitId] = (),
-) -> bool:
-    """Move a branch forward to a commit that is stored; tell whether it had to be moved.
+    join: Join | None = None,
+) -> Landed | None:
+    """Move a branch forward to a commit that is stored, or to one that joins it with the branch.
+    None: they cannot be joined, and nothing landed.
 
     Args:
         workspace: Where both are.
@@ -108,35 +128,62 @@ def land_commit(
         landing: What commit_pending returned for this commit and branch.
         built_on: Commits that `head` descends from for certain, such as those that it landed as
             before: a tip among them needs no look at the history.
+        join: Called when the branch has commits that this one does not build on; again whenever it
+            has moved meanwhile.
 
     Raises:
-        MovedError: The branch has commits that this one does not build on; nothing landed.
+        MovedError: The branch has such commits, and there is no `join`; nothing landed.
     """
     sealed = _sealed_of(workspace, head)
     known = [CommitId(sealed.ref.id), *(CommitId(one.id) for one in sealed.commit.parents)]
     if isinstance(head, OpenSession):
         known.append(head.session.base or known[0])
     known += built_on
-    planned = None
+    step: Joined | Landed | None = None
     if landing is not None and landing.tip.branch == branch and landing.commit_id == known[0]:
-        tip, planned = landing.tip, landing.planned
+        tip = landing.tip
+        step = None if landing.planned is None else (sealed, landing.planned)
     else:
         tip = _read_tip(workspace, branch)
     while True:
-        record = tip.record
-        if record is not None and record.commit_id == sealed.ref.id:
-            return False
-        if planned is None:
-            if not _is_built_on(tip, known):
-                _require_ancestor(workspace, sealed, record, branch)
-            planned = plan_move(workspace, known[0], _move_from(tip, moved_by))
-            log_move(workspace, planned)
-        answer = make_move(workspace, planned, sealed.record())
+        step = step or _next_step(workspace, sealed, tip, known, moved_by, join)
+        if step is None or isinstance(step, Landed):
+            return step
+        target, planned = step
+        answer = make_move(workspace, planned, target.record())
         if isinstance(answer, Moved):
-            return True
-        # Lost a race: whoever won moved the branch, so this ends in one of the answers above, or
-        # in a win.
-        tip, planned = Tip(branch, answer.current, answer.version), None
+            return Landed(target.ref, target.commit, is_moved=True)
+        # Lost a race: whoever won moved the branch, so this ends in an answer, or in a win.
+        tip, step = Tip(branch, answer.current, answer.version), None
+
+
+def _next_step(
+    workspace: Workspace,
+    sealed: SealedCommit,
+    tip: Tip,
+    known: Collection[CommitId | None],
+    moved_by: str,
+    join: Join | None,
+) -> Joined | Landed | None:
+    """Return what the branch shall move to, with the move logged; or that it has the commit
+    already; None: they cannot be joined.
+    """
+    record, move = tip.record, _move_from(tip, moved_by)
+    if record is not None and record.commit_id == sealed.ref.id:
+        return Landed(sealed.ref, sealed.commit, is_moved=False)
+    if not _is_built_on(tip, known):
+        there, here = head_of(tip), (sealed.ref, sealed.commit)
+        bases = find_merge_bases(there, here, workspace.store, workspace.backend)
+        refs = [ref for ref, _ in bases]
+        if refs == [sealed.ref]:
+            return Landed(*there, is_moved=False)
+        if refs != [there[0]]:
+            if join is None:
+                raise _moved(sealed, tip)
+            return join(sealed, tip, bases, move)
+    planned = plan_move(workspace, CommitId(sealed.ref.id), move)
+    log_move(workspace, planned)
+    return sealed, planned
 
 
 def _read_tip(workspace: Workspace, branch: str) -> Tip:
@@ -177,21 +224,23 @@ def _sealed_of(workspace: Workspace, head: OpenSession | Ref) -> SealedCommit:
     return SealedCommit(ref, commit, body, tuple(references), WriteSummary((), 0, 0, 0, 0))
 
 
-def _require_ancestor(
-    workspace: Workspace, sealed: SealedCommit, tip: RefRecord | None, branch: str
-) -> None:
-    assert tip is not None
-    ref = tip.ref()
+def head_of(tip: Tip) -> tuple[Ref, Commit]:
+    """Return the commit that a branch is at; it has one."""
+    assert tip.record is not None
+    ref = tip.record.ref()
     assert ref is not None
-    older, newer = (ref, tip.commit()), (sealed.ref, sealed.commit)
-    if is_ancestor(older, newer, workspace.store, workspace.backend):
-        return
-    raise MovedError(
-        f"commit {sealed.ref.id.hex()[:12]} is safe on its session, but did not land: {branch} "
-        f"has moved to {ref.id.hex()[:12]} (by {tip.moved_by or 'someone'}), which it does "
+    return ref, tip.record.commit()
+
+
+def _moved(sealed: SealedCommit, tip: Tip) -> MovedError:
+    assert tip.record is not None
+    tip_hex = head_of(tip)[0].id.hex()
+    return MovedError(
+        f"commit {sealed.ref.id.hex()[:12]} is safe on its session, but did not land: {tip.branch} "
+        f"has moved to {tip_hex[:12]} (by {tip.record.moved_by or 'someone'}), which it does "
         "not build on. Mount a new session to get that state, and bring your change there",
         kind="branch.moved",
-        branch=branch,
+        branch=tip.branch,
         commit=sealed.ref.id.hex(),
-        tip=ref.id.hex(),
+        tip=tip_hex,
     )

@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Mapping
 
 from workspacefs.cli.context import Context, Output, short_id
+from workspacefs.cli.landing_text import exit_code_of, tell_landing
+from workspacefs.cli.main import EXIT_MEMBER
 from workspacefs.cli.parser import add_progress_flag, add_provenance_flags, given_provenance
 from workspacefs.cli.progress import Bar, show_files
 from workspacefs.client.locate import session_of
@@ -24,7 +26,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--into",
         metavar="BRANCH",
-        help="then land it on this branch; exit code 5 when the branch has moved",
+        help="then land it on this branch, merged with what that has moved to; with conflicts "
+        "nothing lands, and the exit code is 5",
     )
     add_provenance_flags(parser)
     add_progress_flag(parser)
@@ -44,12 +47,17 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         address.connect() as connection,
     ):
         answer = connection.call("commit", args, on_progress=lambda facts: show_files(bar, facts))
-    _tell(answer, address.session, context.out)
-    return {"session": address.session, "mountpoint": address.mountpoint, **answer}
+    _tell(answer, address.session, options.into, context.out)
+    return {
+        "session": address.session,
+        "mountpoint": address.mountpoint,
+        **answer,
+        EXIT_MEMBER: exit_code_of(answer),
+    }
 
 
-def _tell(answer: Mapping[str, object], session: str, out: Output) -> None:
-    commit, landed = answer.get("commit"), answer.get("landed_on")
+def _tell(answer: Mapping[str, object], session: str, into: str | None, out: Output) -> None:
+    commit = answer.get("commit")
     if not commit:
         out.line("nothing to commit: everything is as in the base commit")
         return
@@ -63,7 +71,7 @@ def _tell(answer: Mapping[str, object], session: str, out: Output) -> None:
         out.line(f"commit {short_id(commit)} on session {session}" + (f": {told}" if told else ""))
     else:
         out.line(f"nothing new to commit; the session is at {short_id(commit)}")
-    if landed:
-        out.line(f"landed on {landed}")
+    if into:
+        tell_landing(answer, session, into, out)
     else:
         out.note("it is on the session's own ref; workspacefs commit -m WHY --into main lands it")
