@@ -192,13 +192,13 @@ def test_every_new_line_survives(
 def test_matched_lines_are_equal_and_in_order(a: list[bytes], b: list[bytes]) -> None:
     """What a matcher promises; of two equal texts it matches all."""
     at = other_at = 0
-    for start, other_start, length in LineMatcher(None, a, b).get_matching_blocks():
+    for start, other_start, length in LineMatcher(a, b).get_matching_blocks():
         assert at <= start
         assert other_at <= other_start
         assert a[start : start + length] == b[other_start : other_start + length]
         at, other_at = start + length, other_start + length
     assert (at, other_at) == (len(a), len(b))
-    assert LineMatcher(None, a, a).get_matching_blocks() in (
+    assert LineMatcher(a, a).get_matching_blocks() in (
         [(0, 0, len(a)), (len(a), len(a), 0)],
         [(0, 0, 0)],
     )
@@ -250,6 +250,6 @@ def test_hopeless_texts_take_bounded_work() -> None:
     rng = random.Random(4)
     base, ours = ([Counted(b"%d\n" % rng.randrange(3)) for _ in range(100_000)] for _ in range(2))
 
-    LineMatcher(None, base, ours).get_matching_blocks()
+    LineMatcher(base, ours).get_matching_blocks()
 
     assert Counted.compared < 10_000_000

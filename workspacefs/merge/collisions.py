@@ -96,7 +96,6 @@ class Collisions:
         if content is None:
             return False
         self._merge_rows(directory, name, first, second, content)
-        self._outcomes.unite(first.key, second.key)
         del self._standings[second.key]
         self._table.remove(directory, name, second.key)
         return True
@@ -109,7 +108,6 @@ class Collisions:
         stays, names = self._table.unite(first.key, second.key)
         goes = first.key if stays == second.key else second.key
         self._merge_rows(directory, name, first, second, content)
-        self._outcomes.unite(stays, goes)
         del self._standings[goes]
         self._table.remove(directory, name, goes)
         depth = self._depth_of(directory) + 1
@@ -131,7 +129,6 @@ class Collisions:
             }
         if not standing.places:
             del self._standings[loses]
-            self._outcomes.unite(keeps, loses)
         return True
 
     def _senior(self, left: FileId, right: FileId) -> FileId:

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from merge3 import Merge3
-
 from workspacefs.merge.endings import Ending, find_ending, merge_endings
 from workspacefs.merge.matching import LineMatcher
 
@@ -117,19 +115,52 @@ def _merge(lines: _Lines, labels: Labels) -> MergedText:
 
 
 def _iter_groups(lines: _Lines) -> Iterator[tuple[Sequence[bytes], ...]]:
-    """Yield (lines,) that are settled, and (base, ours, theirs) lines that conflict, in order."""
-    merge = Merge3(lines.base, lines.ours, lines.theirs, sequence_matcher=LineMatcher)
-    for region in merge.merge_regions():
-        match region:
-            case ("unchanged", low, high):
-                yield (lines.base[low:high],)
-            case ("same" | "a", low, high):
-                yield (lines.ours[low:high],)
-            case ("b", low, high):
-                yield (lines.theirs[low:high],)
-            case (_, base_low, base_high, low, high, other_low, other_high):
-                base = lines.base[base_low:base_high]
-                yield from _refined(base, lines.ours[low:high], lines.theirs[other_low:other_high])
+    """Yield (lines,) that are settled, and (base, ours, theirs) lines that conflict, in order.
+
+    Source: S. Khanna, K. Kunal, B. Pierce, "A Formal Investigation of Diff3", FSTTCS 2007,
+    section 2: what stands between two runs that all three texts have is settled by itself.
+    """
+    at = ours_at = theirs_at = 0
+    for start, ours_start, theirs_start, length in _iter_stable(lines):
+        yield from _settle(
+            lines.base[at:start],
+            lines.ours[ours_at:ours_start],
+            lines.theirs[theirs_at:theirs_start],
+        )
+        if length:
+            yield (lines.base[start : start + length],)
+        at, ours_at, theirs_at = start + length, ours_start + length, theirs_start + length
+
+
+def _iter_stable(lines: _Lines) -> Iterator[tuple[int, int, int, int]]:
+    """Yield (start in base, in ours, in theirs, length) of runs that all have, and last the ends
+    with length 0.
+    """
+    ours = iter(LineMatcher(lines.base, lines.ours).get_matching_blocks())
+    theirs = iter(LineMatcher(lines.base, lines.theirs).get_matching_blocks())
+    left, right = next(ours, None), next(theirs, None)
+    while left is not None and right is not None:
+        low = max(left[0], right[0])
+        left_end, right_end = left[0] + left[2], right[0] + right[2]
+        length = min(left_end, right_end) - low
+        if length > 0:
+            yield low, left[1] + low - left[0], right[1] + low - right[0], length
+        if left_end < right_end:
+            left = next(ours, None)
+        else:
+            right = next(theirs, None)
+    yield len(lines.base), len(lines.ours), len(lines.theirs), 0
+
+
+def _settle(
+    base: Sequence[bytes], ours: Sequence[bytes], theirs: Sequence[bytes]
+) -> Iterator[tuple[Sequence[bytes], ...]]:
+    if ours == theirs or theirs == base:
+        yield (ours,)
+    elif ours == base:
+        yield (theirs,)
+    else:
+        yield from _refined(base, ours, theirs)
 
 
 def _refined(
@@ -143,7 +174,7 @@ def _refined(
         yield base, ours, theirs
         return
     at = other_at = 0
-    for start, other_start, length in LineMatcher(None, ours, theirs).get_matching_blocks():
+    for start, other_start, length in LineMatcher(ours, theirs).get_matching_blocks():
         left, right = ours[at:start], theirs[other_at:other_start]
         if left or right:
             yield base, left, right

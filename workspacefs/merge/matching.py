@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 _EDITS_MAX: Final = 500
@@ -30,16 +30,9 @@ class Span(NamedTuple):
 
 
 class LineMatcher:
-    """Matches the lines of `a` and `b`; has the interface of difflib.SequenceMatcher."""
+    """Matches the lines of `a` and `b`."""
 
-    # The parameters are those that merge3 gives a matcher.
-    def __init__(
-        self,
-        isjunk: Callable[[bytes], bool] | None = None,
-        a: Sequence[bytes] = (),
-        b: Sequence[bytes] = (),
-        autojunk: bool = True,
-    ) -> None:
+    def __init__(self, a: Sequence[bytes], b: Sequence[bytes]) -> None:
         self._a = a
         self._b = b
         self._pairs: list[tuple[int, int, int]] = []

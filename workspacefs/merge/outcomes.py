@@ -15,7 +15,6 @@ class Outcomes:
         self._identities = identities
         self._rows = rows
         self._by_key: dict[FileId, Outcome] = {}
-        self._united: dict[FileId, FileId] = {}
 
     def get(self, key: FileId) -> Outcome:
         """Return what became of a row."""
@@ -39,13 +38,3 @@ class Outcomes:
     def set(self, key: FileId, outcome: Outcome) -> None:
         """Have another outcome from now on."""
         self._by_key[key] = outcome
-
-    def unite(self, stays: FileId, goes: FileId) -> None:
-        """Note that `goes` is now what `stays` is."""
-        self._united[goes] = stays
-
-    def current(self, key: FileId) -> FileId:
-        """Return the identity that this one became, or itself."""
-        while key in self._united:
-            key = self._united[key]
-        return key

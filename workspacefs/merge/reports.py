@@ -9,7 +9,6 @@ from workspacefs.ids import FileId
 from workspacefs.merge.conflicts import Conflict, ConflictKind, Version
 from workspacefs.merge.identity import Identities, Identity
 from workspacefs.merge.layout import Layout
-from workspacefs.merge.outcomes import Outcomes
 from workspacefs.merge.place import Origin, Place
 
 
@@ -32,14 +31,12 @@ def report_identity(kind: ConflictKind, identity: Identity, identities: Identiti
     return Report(kind, None, base, ours, theirs, (identity.key,))
 
 
-def list_conflicts(
-    reports: Iterable[Report], layout: Layout, outcomes: Outcomes
-) -> tuple[Conflict, ...]:
+def list_conflicts(reports: Iterable[Report], layout: Layout) -> tuple[Conflict, ...]:
     """Return what was found, in order of path."""
     conflicts = [
         Conflict(
             report.kind,
-            _path_of(report, layout, outcomes),
+            _path_of(report, layout),
             report.base,
             report.ours,
             report.theirs,
@@ -56,11 +53,13 @@ def _order_of(conflict: Conflict) -> tuple[bytes, str, list[bytes]]:
     return conflict.path, conflict.kind.value, paths
 
 
-def _path_of(report: Report, layout: Layout, outcomes: Outcomes) -> bytes:
+def _path_of(report: Report, layout: Layout) -> bytes:
     if report.place is not None:
         return layout.path_of(report.place)
-    key = outcomes.current(report.keys[0])
-    return min((layout.path_of(place) for place in layout.places.get(key, ())), default=b"")
+    # What is in conflict by itself never becomes one with another, so it stands somewhere: the
+    # root alone does not.
+    places = layout.places.get(report.keys[0], ())
+    return min((layout.path_of(place) for place in places), default=b"")
 
 
 def _find_beside(report: Report, layout: Layout) -> bytes | None:

@@ -94,7 +94,7 @@ def merge_trees(
     root = assembly.build()
     return Merged(
         root=root,
-        conflicts=list_conflicts(reports, layout, outcomes),
+        conflicts=list_conflicts(reports, layout),
         counts=count_changes(identities, layout.places, assembly.row_of),
     )
 
