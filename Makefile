@@ -12,8 +12,8 @@ BIN := $(VENV)/bin
 SUM := $(shell sha256sum pyproject.toml | cut -c1-16)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 STORE := file
-# Tests wait for disks, servers and timers more than they compute.
-WORKERS := $(shell echo $$(( 2 * $$(nproc) > 8 ? 8 : 2 * $$(nproc) )))
+# Tests wait for disks, servers and timers as much as they compute.
+WORKERS := $(shell echo $$(( $$(nproc) < 7 ? $$(nproc) + 1 : 8 )))
 
 .PHONY: quickstart test bench compiled clean
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import Machine, Mount
+from tests.kernel_caches import kept_caches
 from tests.s3_machine import S3Machine, s3_machine
 from tests.servers import (
     ACCESS_KEY,
@@ -42,6 +43,13 @@ def other(tmp_path: Path, machine: Machine) -> Iterator[Machine]:
         yield made
     finally:
         made.close()
+
+
+@pytest.fixture
+def kernel_caches() -> Iterator[None]:
+    """Keeps tests that run at the same time from having the kernel forget what it knows."""
+    with kept_caches():
+        yield
 
 
 @pytest.fixture

@@ -341,7 +341,7 @@ def _deleted_layers(mount: Mount) -> list[str]:
     return [path for path in paths if "/layers/" in path and path.endswith(" (deleted)")]
 
 
-def test_many_revisions_visited_do_not_pile_up(machine: Machine, mount: Mount) -> None:
+def test_many_revisions_visited_do_not_pile_up(kernel_caches: None, mount: Mount) -> None:
     """The session's process lets go of those visited longest ago, without the kernel's wish."""
     for number in range(20):
         (mount.path / f"d/f{number}").write_text("x")

@@ -64,7 +64,9 @@ def messages_of(mount: Mount) -> dict[str, int]:
     return found
 
 
-def test_git_status_in_a_fresh_mount_reads_no_file(mount: Mount, machine: Machine) -> None:
+def test_git_status_in_a_fresh_mount_reads_no_file(
+    kernel_caches: None, mount: Mount, machine: Machine
+) -> None:
     """File ids, sizes and times are kept, so git believes its index: it reads .git, and no more."""
     files = make_sources(mount.path)
     run("git", "init", "-q", cwd=mount.path)
