@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import trio
@@ -23,11 +24,14 @@ from workspacefs.errors import (
 from workspacefs.layers.rows import inode_key
 from workspacefs.objects.entry import Entry
 from workspacefs.objects.refs import Ref
+from workspacefs.workspace.difference import Difference
 from workspacefs.workspace.local_record import LocalCheckpoint
 from workspacefs.workspace.pending import Pending, PendingFile
 from workspacefs.workspace.receipt import Receipt, check_restored
 from workspacefs.workspace.saving import load_checkpoint
+from workspacefs.workspace.seal import SealProgress
 from workspacefs.workspace.sessions import root_of
+from workspacefs_daemon.background.own_mount import Ask, asking_own_mount
 from workspacefs_daemon.checkpoints import Checkpoints
 from workspacefs_daemon.control.server import SendProgress
 from workspacefs_daemon.mounted import Mounted
@@ -243,9 +247,7 @@ class GoingBack:
         async with telling(progress) as note:
             with trio.CancelScope(shield=True), _seen(wanted.state, restored, now) as expected:
                 receipt = await mounted.blocking.job(
-                    lambda: check_restored(
-                        restored.difference, now, expected, self._look_through, note
-                    )
+                    partial(self._look_through_all, restored.difference, now, expected, note)
                 )
         live = mounted.chain.live
         for suspect in receipt.suspects:
@@ -254,7 +256,14 @@ class GoingBack:
                 receipt.blame(suspect.path, suspect.why)
         return receipt
 
-    def _look_through(self, path: bytes, file: PendingFile | None) -> str | None:
+    def _look_through_all(
+        self, difference: Difference, now: Pending, expected: Pending, progress: SealProgress
+    ) -> Receipt:
+        with asking_own_mount() as ask:
+            look_through = partial(self._look_through, ask)
+            return check_restored(difference, now, expected, look_through, progress)
+
+    def _look_through(self, ask: Ask, path: bytes, file: PendingFile | None) -> str | None:
         """Look at a path as programs see it; on a thread, as the loop answers the kernel."""
         spec = self._mounted.spec
         if spec.subpath is not None:
@@ -264,7 +273,7 @@ class GoingBack:
             path = path.removeprefix(top)
         place = os.path.join(os.fsencode(spec.mountpoint), path)
         try:
-            found = os.lstat(place)
+            found = ask(lambda: os.lstat(place))
         except OSError as exc:
             is_gone = isinstance(exc, FileNotFoundError | NotADirectoryError)
             return None if file is None and is_gone else f"cannot be seen: {exc.strerror}"

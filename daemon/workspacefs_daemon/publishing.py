@@ -29,6 +29,7 @@ from workspacefs.objects.commits import ChangeCounts, Provenance
 from workspacefs.workspace.commit import Committed, commit_pending
 from workspacefs.workspace.local_record import LocalCheckpoint
 from workspacefs.workspace.seal import SealProgress
+from workspacefs_daemon.background.own_mount import asking_own_mount
 from workspacefs_daemon.control.server import SendProgress
 from workspacefs_daemon.giving_up import giving_up
 from workspacefs_daemon.identity import owner_name
@@ -293,7 +294,12 @@ def find_checkpoint(mounted: Mounted, name: str) -> LocalCheckpoint:
 
 
 def sync_mount(mountpoint: str) -> None:
-    """Have the kernel write back everything of a mount; blocking."""
+    """Have the kernel write back everything of our own mount; blocking."""
+    with asking_own_mount() as ask:
+        ask(lambda: _sync(mountpoint))
+
+
+def _sync(mountpoint: str) -> None:
     fd = os.open(mountpoint, os.O_RDONLY | os.O_DIRECTORY)
     try:
         if _libc.syncfs(fd) != 0:

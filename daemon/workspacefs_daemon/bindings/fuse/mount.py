@@ -11,6 +11,7 @@ import pyfuse3
 
 from workspacefs.errors import UnavailableError
 from workspacefs_daemon.background.hops import Blocking
+from workspacefs_daemon.background.own_mount import asking_own_mount
 from workspacefs_daemon.bindings.fuse.operations import Operations
 from workspacefs_daemon.bindings.fuse.spin import install
 from workspacefs_daemon.spec import SessionSpec
@@ -57,7 +58,8 @@ async def serve(operations: Operations, blocking: Blocking) -> None:
 
 def raise_read_ahead(mountpoint: str) -> None:
     """Let the kernel read further ahead; only root may, and it works without."""
-    device = os.stat(mountpoint).st_dev
+    with asking_own_mount() as ask:
+        device = ask(lambda: os.stat(mountpoint)).st_dev
     knob = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
     try:
         knob.write_text(str(_READ_AHEAD_KIB))
