@@ -187,7 +187,7 @@ class LayerChain:
 
     def want_spares_if_changed(self) -> None:
         """Do that for a session that is worked in. One that is idle has none."""
-        if self.has_live_changes():
+        if self.has_live_changes() and not self.spares.are_full():
             self.want_spares()
 
     async def keep_spares(self) -> None:

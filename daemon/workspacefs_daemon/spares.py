@@ -31,6 +31,11 @@ class SpareLayers:
         with self._lock:
             return {place.name for place in self._places}
 
+    def are_full(self) -> bool:
+        """Tell whether there are as many as there should be."""
+        with self._lock:
+            return len(self._places) >= _SPARES
+
     def take(self, local: LocalSession) -> LayerPlace:
         """Return a layer that survives power loss, for this session or another one; it is made now
         if none is left. The caller holds the pool until a record names it.
@@ -51,7 +56,7 @@ class SpareLayers:
         Raises:
             NoSpaceError: The disk is full.
         """
-        while len(self.names()) < _SPARES:
+        while not self.are_full():
             with self._local.pool.holding():
                 place = new_layer(self._local)
                 self._make_files(place)

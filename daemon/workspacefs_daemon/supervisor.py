@@ -74,18 +74,8 @@ class Supervisor:
         restarts: bool = True,
         idle_exit_s: float = IDLE_EXIT_S,
     ) -> None:
-        """Listen on `listener`.
-
-        Args:
-            state: Whose supervisor this is.
-            listener: Where to listen.
-            lock_fd: Of the lock that says so.
-            fork: Starts a session process.
-            warm_up: Called when there is time: makes the next start quicker.
-            transfers: Of far stores.
-            is_outdated: Tells whether the code on disk has changed.
-            restarts: Whether sessions that die are brought back.
-            idle_exit_s: How long to stay with nothing to do.
+        """Listen on `listener`; `warm_up`, called when there is time, makes the next start quicker;
+        `restarts`: whether sessions that die are brought back.
         """
         self._state = state
         self._listener = listener
