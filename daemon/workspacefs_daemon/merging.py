@@ -6,6 +6,8 @@ import logging
 import time
 from collections.abc import Mapping
 
+import trio
+
 from workspacefs.errors import RefusedError, UsageError
 from workspacefs.merge.landing import Refusal
 from workspacefs.names import check_ref_name
@@ -33,7 +35,8 @@ class Merging:
         provenance = given_provenance(mounted, args)
         began = time.monotonic()
         async with mounted.committing:
-            await mounted.settle(moved_by=provenance.author)
+            with trio.CancelScope(shield=True), mounted.noting_loss():
+                await mounted.settle(moved_by=provenance.author)
             landed = await land(mounted, into, provenance, None)
         if landed is None:
             raise RefusedError(

@@ -74,12 +74,15 @@ def get_ready() -> None:
     async def begin() -> None:
         await Blocking().job(lambda: None)
 
-    with TemporaryDirectory(prefix="workspacefs-") as directory:
-        layer, journal = open_layer(Path(directory) / "layer", 1)
-        journal.close()
-        layer.close()
-        open_frozen_layer(layer.directory, 1).close()
     trio.run(begin)
+    try:
+        with TemporaryDirectory(prefix="workspacefs-") as directory:
+            layer, journal = open_layer(Path(directory) / "layer", 1)
+            journal.close()
+            layer.close()
+            open_frozen_layer(layer.directory, 1).close()
+    except (OSError, WorkspaceError) as exc:  # it will take longer then, and that is all
+        log.info("session.not_ready_ahead", extra={"reason": str(exc)})
 
 
 def run_session(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from workspacefs.statedir import StateDir
 from workspacefs.workspace.layer_pool import LayerPlace
 from workspacefs.workspace.local import LocalSession
 from workspacefs_daemon.recovery import open_layer
+from workspacefs_daemon.session import get_ready
 from workspacefs_daemon.spares import SpareLayers
 
 WORKSPACE = "w1"
@@ -97,3 +99,10 @@ def layers(local: LocalSession) -> list[Path]:
     """Return the directories of all layers of the workspace."""
     pool = local.layer_directory(LayerPlace(1, "x")).parent
     return [path for path in pool.iterdir() if path.is_dir()]
+
+
+def test_getting_ready_needs_no_temporary_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full or missing /tmp costs time, never the mount that the process waits for."""
+    monkeypatch.setattr(tempfile, "tempdir", "/proc/no-such-directory")
+
+    get_ready()
