@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import random
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from workspacefs.chunking.cut import iter_chunks
 from workspacefs.chunking.parameters import ChunkParameters
 from workspacefs.ids import (
     FileId,
+    PackId,
     chunk_id_of,
     chunk_list_id_of,
     commit_id_of,
@@ -26,6 +28,7 @@ from workspacefs.objects.commits import (
     ChangeCounts,
     Commit,
     Provenance,
+    Signature,
     decode_commit,
     encode_commit,
 )
@@ -38,7 +41,7 @@ from workspacefs.objects.nodes import (
     encode_branch,
     encode_leaf,
 )
-from workspacefs.objects.refs import ChunkRef, Ref
+from workspacefs.objects.refs import ChunkRef, Locator, Ref
 from workspacefs.testing.nodes import MemoryNodes
 from workspacefs.trees.build import build_directory
 from workspacefs.trees.parameters import TreeParameters
@@ -82,12 +85,20 @@ COMMIT = Commit(
     changes=ChangeCounts(added=1, modified=2, removed=3),
     meta=(("k", "v"),),
 )
+NOTES = entry(b"", stat.S_IFDIR | 0o755, 0, Subtree(Ref(B), Totals(1, 0, 5, 0)), nlink=2)
+SIGNATURE = Signature(b"\xcc" * 32, b"\xdd" * 64)
+COMMITS = {
+    "commit": COMMIT,
+    "commit-notes": replace(COMMIT, notes=NOTES),
+    "commit-signed": replace(COMMIT, signature=SIGNATURE),
+    "commit-notes-signed": replace(COMMIT, notes=NOTES, signature=SIGNATURE),
+}
 
 BODIES = {
     "leaf": (encode_leaf(ENTRIES)[0], node_id_of),
     "branch": (encode_branch(1, ITEMS)[0], node_id_of),
     "chunk-list": (encode_chunk_list(LIST)[0], chunk_list_id_of),
-    "commit": (encode_commit(COMMIT)[0], commit_id_of),
+    **{name: (encode_commit(commit)[0], commit_id_of) for name, commit in COMMITS.items()},
     "chunk": (b"plain bytes of a chunk\n", chunk_id_of),
 }
 
@@ -118,7 +129,25 @@ def test_golden_files_are_read() -> None:
     assert list(leaf.iter_entries()) == ENTRIES
     assert branch.items == ITEMS
     assert decode_chunk_list(read_golden("chunk-list")[1], (), what="list") == LIST
-    assert decode_commit(read_golden("commit")[1], (), what="commit") == COMMIT
+    for name, commit in COMMITS.items():
+        assert decode_commit(read_golden(name)[1], (), what="commit") == commit
+
+
+def test_references_stand_in_the_order_of_their_locators() -> None:
+    """Parents, tree, notes: also where one of them has none."""
+    here = [Locator(PackId(bytes([n]) * 16), n, 9, 0, 9) for n in range(3)]
+    empty = COMMIT.root._replace(content=Subtree())
+    for commit in (
+        COMMITS["commit-notes"],
+        replace(COMMIT, root=empty, notes=NOTES),
+        replace(COMMIT, parents=(), notes=NOTES),
+    ):
+        body, references = encode_commit(commit)
+
+        read = decode_commit(body, here[: len(references)], what="commit")
+
+        assert [one.id for one in references] == [one.id for one in commit.references()]
+        assert [one.locator for one in read.references()] == here[: len(references)]
 
 
 def test_shape_of_a_large_directory_is_as_ever() -> None:

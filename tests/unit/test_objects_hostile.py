@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from workspacefs.errors import IntegrityError
 from workspacefs.ids import FileId
 from workspacefs.objects.chunk_lists import decode_chunk_list, encode_chunk_list
-from workspacefs.objects.commits import Commit, decode_commit, encode_commit
+from workspacefs.objects.commits import Commit, Signature, decode_commit, encode_commit
 from workspacefs.objects.encoding import encode
 from workspacefs.objects.entry import Chunks, Device, Entry, LongContent, Subtree, Totals
 from workspacefs.objects.nodes import (
@@ -264,7 +264,13 @@ def entries() -> list[Entry]:
 def commit() -> Commit:
     root = Entry(b"", DIR, 0, 0, 0, 1, 2, FileId(1), 2, Subtree(Ref(ID), Totals(1, 2, 3, 1)))
     return Commit(
-        root=root, parents=(Ref(ID),), message="first", time_ns=5, meta=(("a", "b"), ("c", ""))
+        root=root,
+        parents=(Ref(ID),),
+        message="first",
+        time_ns=5,
+        meta=(("a", "b"), ("c", "")),
+        notes=root._replace(content=Subtree()),
+        signature=Signature(ID, ID + ID),
     )
 
 

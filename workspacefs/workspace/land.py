@@ -215,10 +215,7 @@ def _sealed_of(workspace: Workspace, head: OpenSession | Ref) -> SealedCommit:
         assert found is not None
         ref, body, locators = found, record.commit_body, record.commit_locators
         commit = record.commit()
-    references = [*commit.parents]
-    root = commit.root.subtree.root
-    if root is not None:
-        references.append(root)
+    references = commit.references()
     for reference, locator in zip(references, locators, strict=True):
         reference.locator = locator
     return SealedCommit(ref, commit, body, tuple(references), WriteSummary((), 0, 0, 0, 0))
