@@ -15,21 +15,26 @@ import signal
 import socket
 import subprocess
 import sysconfig
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from http.client import HTTPConnection
+from io import BytesIO
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 from urllib.parse import urlencode, urlsplit
 
 import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from moto.server import ThreadedMotoServer
+from moto.moto_server.threaded_moto_server import MotoRequestHandler
+from moto.server import DomainDispatcherApplication, create_backend_app
 from mypy_boto3_s3.client import S3Client
+from werkzeug.serving import make_server
+from werkzeug.wsgi import get_input_stream
 
 READY_TIMEOUT_S: Final = 60.0
 ACCESS_KEY: Final = "AKIDTESTSERVER"
@@ -190,13 +195,31 @@ def _named(*ports: int) -> list[tuple[str, int]]:
 @contextmanager
 def run_moto() -> Iterator[Server]:
     """Run moto in threads of this process; it takes any keys."""
-    moto = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    moto.start()
+    app = _OneWriteAtATime(DomainDispatcherApplication(create_backend_app))
+    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=MotoRequestHandler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
     try:
-        host, port = moto.get_host_and_port()
-        yield Server(f"http://{host}:{port}", ACCESS_KEY, SECRET_KEY)
+        yield Server(f"http://127.0.0.1:{server.server_port}", ACCESS_KEY, SECRET_KEY)
     finally:
-        moto.stop()
+        server.shutdown()
+        thread.join()
+
+
+class _OneWriteAtATime:
+    """moto looks at the condition of a write, and then writes: two threads can both be let in."""
+
+    def __init__(self, app: DomainDispatcherApplication) -> None:
+        self._app = app
+        self._lock = threading.Lock()
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        if environ["REQUEST_METHOD"] not in ("PUT", "DELETE"):
+            return self._app(environ, start_response)
+        # All of the body first: whoever sends slowly holds up nobody.
+        environ["wsgi.input"] = BytesIO(get_input_stream(environ).read())
+        with self._lock:
+            return self._app(environ, start_response)
 
 
 @contextmanager

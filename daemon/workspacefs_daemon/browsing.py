@@ -21,6 +21,7 @@ from workspacefs.ids import CommitId
 from workspacefs.layers.layer import Layer
 from workspacefs.objects.entry import Entry
 from workspacefs.refs import RefKind
+from workspacefs.trees.walk import iter_entries
 from workspacefs.workspace.local_record import LocalCheckpoint
 from workspacefs.workspace.sessions import root_of
 from workspacefs_daemon.background.hops import Blocking
@@ -49,6 +50,7 @@ class Era(enum.Enum):
 
     AT = "at"
     CHECKPOINTS = "checkpoints"
+    CONFLICTS = "conflicts"
 
 
 class TreeName(NamedTuple):
@@ -65,7 +67,7 @@ class _Shown:
 
     name: TreeName
     tree: PastTree
-    source: CommitId | LocalCheckpoint
+    source: CommitId | LocalCheckpoint | Entry
     """What the name led to."""
     is_fixed: bool = False
     """Whether it can lead nowhere else: it is the commit's own id."""
@@ -108,10 +110,16 @@ class Browsing:
         """
         if name.era is Era.AT:
             return await self._find_revision(name)
+        if name.era is Era.CONFLICTS:
+            return await self._find_conflict(name)
         return await self._find_checkpoint(name)
 
     async def list_names(self, era: Era) -> list[bytes]:
-        """Return names that there are: all checkpoints; or branches, tags and the session."""
+        """Return names that there are: all checkpoints; or the versions of all conflicts; or
+        branches, tags and the session.
+        """
+        if era is Era.CONFLICTS:
+            return sorted(await self._conflicts())
         if era is Era.AT:
             return await self._mounted.blocking.load(self._load_revision_names)
         return [_directory_name(one.name) for one in self._checkpoints()]
@@ -236,6 +244,39 @@ class Browsing:
                 raise
         return root, layers
 
+    # -- conflicts ---------------------------------------------------------------------------
+
+    async def _conflicts(self) -> dict[bytes, Entry]:
+        """Return a directory for each version of a conflict that is left, by name: number.side."""
+        mounted = self._mounted
+        if mounted.is_read_only:
+            return {}
+        notes = (await mounted.load_open_merge()).conflicts
+        store = mounted.workspace.store
+
+        def load() -> dict[bytes, Entry]:
+            return {
+                b"%d.%s" % (number, entry.name): entry._replace(name=b"")
+                for number, note in notes.items()
+                for entry in iter_entries(note.subtree, store)
+                if entry.is_dir
+            }
+
+        return await mounted.blocking.load(load) if notes else {}
+
+    async def _find_conflict(self, name: TreeName) -> PastTree | None:
+        root = (await self._conflicts()).get(name.name)
+        if root is None:
+            return None
+        shown = self._shown.get(name)
+        if shown is None or shown.source != root:
+            tree = PastTree(root, layers=(), resident=self.resident)
+            top = await find_top(tree.overlay, None, self._mounted.blocking)
+            assert top is not None
+            tree.show(top)
+            shown = self._keep(name, tree, root)
+        return self._used(shown)
+
     # -- what is kept ----------------------------------------------------------------------
 
     async def _topped(self, tree: PastTree) -> bool:
@@ -250,7 +291,9 @@ class Browsing:
             tree.show(top)
         return top is not None
 
-    def _keep(self, name: TreeName, tree: PastTree, source: CommitId | LocalCheckpoint) -> _Shown:
+    def _keep(
+        self, name: TreeName, tree: PastTree, source: CommitId | LocalCheckpoint | Entry
+    ) -> _Shown:
         before = self._shown.pop(name, None)
         shown = self._shown[name] = self._held[tree] = _Shown(name, tree, source)
         if before is not None and before.tree.is_unused:

@@ -25,7 +25,12 @@ from workspacefs.layers.rebase import is_in, rebase_rows, rebased_content
 from workspacefs.objects.entry import Entry
 from workspacefs.objects.refs import Ref
 from workspacefs.workspace.local import LocalSession
-from workspacefs.workspace.local_record import IdMark, LocalCheckpoint, LocalRecord
+from workspacefs.workspace.local_record import (
+    IdMark,
+    LocalCheckpoint,
+    LocalRecord,
+    MergeState,
+)
 from workspacefs.workspace.pending import Pending, PendingSource
 from workspacefs_daemon.background.durability import Durability
 from workspacefs_daemon.background.hops import Blocking
@@ -242,6 +247,7 @@ class LayerChain:
             base=self.record.base,
             layers=self.record.layers if is_changed else self.record.layers[:-1],
             is_automatic=is_automatic,
+            merge=self.record.merge,
         )
         before, record = self.record, self.record.with_checkpoint(made)
         if is_changed:
@@ -276,6 +282,13 @@ class LayerChain:
         if unused:
             await self._blocking.job(partial(self.local.pool.release, unused))
 
+    async def note_merge(self, merge: MergeState) -> None:
+        """Write down what is merged, or settled, that no commit says; durable on return."""
+        await self.let_go()
+        record = replace(self.record, merge=merge)
+        await self._blocking.job(partial(self.local.save, record))
+        self._record = record
+
     def note_sealing(self, commit_id: CommitId) -> None:
         """Write down that the session's ref is about to move to `commit_id`; on a thread."""
         sealed = tuple(place.number for place in self.record.layers[:-1])
@@ -305,7 +318,7 @@ class LayerChain:
                 inode.marked = -1
         overlay.frozen.clear()
         overlay.root.marked = live.number
-        self._record = replace(self.record, base=base)
+        self._record = replace(self.record, base=base, merge=None)
         self._unsettled += frozen
         try:
             await self.let_go()

@@ -20,10 +20,10 @@ from workspacefs_daemon.publishing import (
     check_is_session,
     flush_maps,
     own_provenance,
-    telling,
     text_in,
 )
 from workspacefs_daemon.saving import Saving
+from workspacefs_daemon.telling import telling
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -22,10 +21,13 @@ from workspacefs.errors import (
     WorkspaceError,
 )
 from workspacefs.layers.rows import inode_key
+from workspacefs.objects.commits import Commit
 from workspacefs.objects.entry import Entry
 from workspacefs.objects.refs import Ref
+from workspacefs.refs import StoredCheckpoint
 from workspacefs.workspace.difference import Difference
-from workspacefs.workspace.local_record import LocalCheckpoint
+from workspacefs.workspace.local_record import LocalCheckpoint, MergeState
+from workspacefs.workspace.open_merge import conflicts_of, state_of
 from workspacefs.workspace.pending import Pending, PendingFile
 from workspacefs.workspace.receipt import Receipt, check_restored
 from workspacefs.workspace.saving import load_checkpoint
@@ -39,12 +41,12 @@ from workspacefs_daemon.publishing import (
     check_is_session,
     flush_maps,
     own_provenance,
-    telling,
     text_in,
 )
 from workspacefs_daemon.restore_targets import Targets
-from workspacefs_daemon.restoring import Restored, Restoring, TellKernel
+from workspacefs_daemon.restoring import Restored, Restoring, Safety, TellKernel
 from workspacefs_daemon.saving import Saving
+from workspacefs_daemon.telling import telling
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +59,8 @@ class _Wanted:
 
     title: str
     state: LocalCheckpoint | Entry
+    merge: MergeState | None = None
+    """What is merged there that the session's head does not say."""
     is_stored_for_this: bool = False
     """Whether there are objects in the store that no ref names yet."""
 
@@ -123,8 +127,8 @@ class GoingBack:
                 safety_name = self._checkpoints.free_name(is_automatic=True)
                 restored = await self._restoring.go_to(
                     wanted.state,
-                    safety_name=safety_name,
-                    safety_message=f"before restoring {wanted.title}",
+                    Safety(safety_name, f"before restoring {wanted.title}"),
+                    merge=wanted.merge,
                 )
                 switched_ms = round((time.monotonic() - began) * 1000, 3)
                 if wanted.is_stored_for_this:
@@ -202,20 +206,16 @@ class GoingBack:
         checkpoint = mounted.chain.record.find_checkpoint(target)
         stored = self._checkpoints.find_stored(target)
         if stored is not None and (checkpoint is None or checkpoint.base != mounted.base):
-            root = await mounted.blocking.job(lambda: load_checkpoint(mounted.workspace, stored))
-            return _Wanted(f"checkpoint {target}", root)
+            return await mounted.blocking.job(partial(self._stored, stored))
         if checkpoint is not None:
             if checkpoint.base == mounted.base:
-                return _Wanted(f"checkpoint {target}", checkpoint)
+                return _Wanted(f"checkpoint {target}", checkpoint, checkpoint.merge)
             root = await self._tree_of(checkpoint)
             return _Wanted(f"checkpoint {target}", root, is_stored_for_this=True)
         if target == _HEAD:
             return _Wanted("the session's last commit", mounted.base_root)
-        rev = target
-        if mounted.base is not None and re.fullmatch(rf"{_HEAD}[~^].*", target):
-            rev = mounted.base.id.hex() + target.removeprefix(_HEAD)
         try:
-            ref, commit = await mounted.blocking.job(lambda: mounted.workspace.resolve(rev))
+            ref, commit = await mounted.blocking.job(partial(mounted.resolve, target))
         except NotFoundError as exc:
             raise NotFoundError(
                 f"{target} is no checkpoint of session {mounted.name} (there are: "
@@ -223,7 +223,26 @@ class GoingBack:
                 kind="restore.absent",
                 target=target,
             ) from exc
-        return _Wanted(f"commit {ref.id.hex()[:12]}", commit.root)
+        merge = await mounted.blocking.job(partial(self._conflicts_of, ref, commit))
+        return _Wanted(f"commit {ref.id.hex()[:12]}", commit.root, merge)
+
+    def _conflicts_of(self, ref: Ref, commit: Commit) -> MergeState | None:
+        """Have the conflicts of a commit in the place of those of the head."""
+        session, store = self._mounted.session, self._mounted.workspace.store
+        assert session is not None
+        there = conflicts_of(commit, store)
+        here = conflicts_of(session.record.commit(), store) if session.head is not None else {}
+        return None if there == here else MergeState(conflicts=ref if there else None)
+
+    def _stored(self, checkpoint: StoredCheckpoint) -> _Wanted:
+        workspace, session = self._mounted.workspace, self._mounted.session
+        assert session is not None
+        commit = load_checkpoint(workspace, checkpoint)
+        head, merge = session.head, None
+        if head is not None and commit.parents[:1] == (head,):
+            ref, now = Ref(checkpoint.commit_id, checkpoint.locator), session.record.commit()
+            merge = state_of(ref, commit, head, now, workspace.store)
+        return _Wanted(f"checkpoint {checkpoint.name}", commit.root, merge)
 
     async def _tree_of(self, checkpoint: LocalCheckpoint) -> Entry:
         """Store a checkpoint that lies over another commit than the session now does, as a tree."""

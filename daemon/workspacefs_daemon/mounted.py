@@ -7,7 +7,9 @@ the control socket.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,12 +22,14 @@ from workspacefs.errors import MovedError, UnavailableError, WorkspaceError
 from workspacefs.ids import CommitId
 from workspacefs.layers.journal import Journal
 from workspacefs.layers.layer import Layer
+from workspacefs.objects.commits import Commit
 from workspacefs.objects.entry import Entry
 from workspacefs.objects.refs import Locator, Ref
 from workspacefs.workspace.commit import Committed, settle_unclear
 from workspacefs.workspace.early_upload import EarlyUpload
 from workspacefs.workspace.local import LocalSession
 from workspacefs.workspace.local_record import LocalCheckpoint, LocalRecord
+from workspacefs.workspace.open_merge import NO_MERGE, OpenMerge, load_open_merge
 from workspacefs.workspace.pending import Pending
 from workspacefs.workspace.saving import settle_saving
 from workspacefs.workspace.seal import Sealed
@@ -98,7 +102,8 @@ class Mounted:
             self.durability.add(layer, journal)
         live = layers[-1][0] if layers else None
         frozen = [layer for layer, _ in reversed(layers[:-1])]
-        self.saved = Saved(frozen if is_as_stored else ())
+        stored_merge = record.merge if is_as_stored and record is not None else None
+        self.saved = Saved(frozen if is_as_stored else (), stored_merge)
         resident = Resident(workspace.store)
         if far is not None and spec.prefetch == "adaptive":
             resident.on_sequence = far.read_on
@@ -121,6 +126,17 @@ class Mounted:
     def is_read_only(self) -> bool:
         """Whether this is a view without a session."""
         return self.chain.is_read_only
+
+    def resolve(self, rev: str) -> tuple[Ref, Commit]:
+        """Return the commit that a revision names, as seen from here: HEAD is the session's newest;
+        blocking.
+
+        Raises:
+            NotFoundError, UsageError: As Workspace.resolve.
+        """
+        if self.base is not None and re.fullmatch(r"HEAD(?:[~^].*)?", rev):
+            rev = self.base.id.hex() + rev.removeprefix("HEAD")
+        return self.workspace.resolve(rev)
 
     def find_stored(self, object_id: bytes) -> Locator | None:
         """Return where a chunk lies that was uploaded ahead of the commit, or None."""
@@ -156,7 +172,7 @@ class Mounted:
         frozen = await self.chain.freeze_to_share(self.file_ids.mark)
         session = self.session
         if at is not None:
-            frozen = replace(frozen, base=at.base, layers=at.layers)
+            frozen = replace(frozen, base=at.base, layers=at.layers, merge=at.merge)
             session = await self.blocking.job(partial(session_at, self.workspace, session, at.base))
         parent = ForkParent(
             self.workspace, self.spec.state_dir, self.name, session, is_ephemeral, self.chain.spares
@@ -169,7 +185,44 @@ class Mounted:
 
     def is_unsaved(self) -> bool:
         """Tell whether there may be work that the store does not have."""
-        return self.chain.has_live_changes() or not self.saved.is_all(self.overlay.frozen)
+        merge = None if self.is_read_only else self.chain.record.merge
+        return self.chain.has_live_changes() or not self.saved.is_all(self.overlay.frozen, merge)
+
+    def has_news(self) -> bool:
+        """Tell whether a commit would say anything that the head does not."""
+        return self.chain.has_changes() or self.chain.record.merge is not None
+
+    async def load_open_merge(self) -> OpenMerge:
+        """Return what the next commit says of merges.
+
+        Raises:
+            IntegrityError, UnavailableError: It cannot be read.
+        """
+        session, state = self.session, self.chain.record.merge
+        assert session is not None
+        head = None if session.head is None else session.record.commit()
+        if state is None and (head is None or head.notes is None):
+            return NO_MERGE
+        store = self.workspace.store
+        return await self.blocking.job(partial(load_open_merge, head, state, store))
+
+    @contextmanager
+    def holding_writers(self) -> Iterator[Callable[[], None]]:
+        """Let whatever changes files wait within the block; it yields what ends that before. No
+        kernel lock may be asked for meanwhile: those that wait have some.
+        """
+        ended = threading.Event()
+        self.services.hold(ended.wait)
+
+        def go_on() -> None:
+            if not ended.is_set():
+                self.services.go_on(None if self.is_lost else self.chain.live)
+                ended.set()
+
+        try:
+            yield go_on
+        finally:
+            go_on()
 
     @contextmanager
     def noting_unclear(self) -> Iterator[None]:

@@ -26,6 +26,7 @@ from workspacefs.workspace.commit import settle_ref
 from workspacefs.workspace.leftovers import end_leftover
 from workspacefs.workspace.local import LocalSession
 from workspacefs.workspace.local_record import LocalRecord, new_saver
+from workspacefs.workspace.open_merge import state_of
 from workspacefs.workspace.pending import Pending, entries_in
 from workspacefs.workspace.renaming import bring_copy
 from workspacefs.workspace.saving import load_saved
@@ -208,17 +209,20 @@ def _begin_record(
     workspace: Workspace, local: LocalSession, session: OpenSession, saver: str
 ) -> LocalRecord:
     """Begin with what the store has of a session: its head, and the work that was saved on top."""
-    root = load_saved(workspace, session)
+    found = load_saved(workspace, session)
+    merge = None
     with local.pool.holding():
         places = [new_layer(local)]
-        if root is not None:
+        if found is not None:
             head = session.head
+            head_commit = None if head is None else session.record.commit()
+            merge = state_of(*found, head, head_commit, workspace.store)
             base = root_of(
                 workspace, head, created_ns=session.session.created_ns,
                 uid=os.geteuid(), gid=os.getegid(),
             )  # fmt: skip
             saved = open_layer(local.layer_directory(places[0]), places[0].number)[0]
-            _fill(saved, rows_between(base, root, workspace.store))
+            _fill(saved, rows_between(base, found[1].root, workspace.store))
             settle(saved)
             saved.drop_ballast()
             saved.close()
@@ -229,6 +233,7 @@ def _begin_record(
             layers=tuple(places),
             saver=saver,
             begun_from=session.session.saved_commit,
+            merge=merge,
         )
         local.save(record)
     return record
@@ -275,7 +280,7 @@ def _finish_commit(
             journal.write(pending)
             layer.bury(pending.doomed)
     gone = [place for place in record.layers if place.number in numbered]
-    record = replace(record.without(numbered), base=head)
+    record = replace(record.without(numbered), base=head, merge=None)
     local.save(record)
     for pair in sealed:
         layers.remove(pair)

@@ -25,10 +25,12 @@ from workspacefs.workspace.status import (
 )
 from workspacefs_daemon.browsing import Browsing
 from workspacefs_daemon.checkpoints import Checkpoints, checkpoint_action
+from workspacefs_daemon.conflicts import Conflicts
 from workspacefs_daemon.control.server import SendProgress
 from workspacefs_daemon.giving_up import giving_up
 from workspacefs_daemon.going_back import GoingBack
 from workspacefs_daemon.merging import Merging
+from workspacefs_daemon.merging_in import MergingIn
 from workspacefs_daemon.mounted import Mounted
 from workspacefs_daemon.publishing import Publishing, flush_maps, text_in
 from workspacefs_daemon.restoring import TellKernel
@@ -79,6 +81,8 @@ class Ops:
         self._publishing = Publishing(mounted)
         self._merging = Merging(mounted)
         self._checkpoints = Checkpoints(mounted)
+        self._merging_in = MergingIn(mounted, self._checkpoints, tell_kernel)
+        self._conflicts = Conflicts(mounted)
         self._going_back = GoingBack(mounted, self._checkpoints, tell_kernel)
         self._counts = counts
         self._pid = pid
@@ -111,6 +115,17 @@ class Ops:
             case "land":
                 with self._moving():
                     return await self._merging.land(args)
+            case "merge_from":
+                with self._moving():
+                    return await self._merging_in.merge_from(args, progress)
+            case "revert":
+                with self._moving():
+                    return await self._merging_in.revert(args, progress)
+            case "conflicts":
+                return await self._conflicts.all()
+            case "settle":
+                with self._moving():
+                    return await self._conflicts.settle(args)
             case "fork":
                 return await self._publishing.fork(args)
             case "checkpoint":
@@ -248,6 +263,8 @@ class Ops:
             "base": info["base"],
             "changes": [_change_document(change) for change in changes],
             "totals": totals,
+            "conflicts": await self._conflicts.rows(),
+            "is_merging": not mounted.is_read_only and mounted.chain.record.merge is not None,
             "store": await self._store(),
             "autosave_s": mounted.spec.autosave_s,
             "is_stored": not mounted.is_unsaved(),

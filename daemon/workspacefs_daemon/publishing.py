@@ -10,8 +10,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Mapping
 from typing import Final
 
 import trio
@@ -20,16 +19,15 @@ from workspacefs.client.unmount import unmount
 from workspacefs.errors import (
     NotFoundError,
     RefusedError,
-    UnavailableError,
     UsageError,
     WorkspaceError,
 )
 from workspacefs.names import check_ref_name
 from workspacefs.objects.commits import ChangeCounts, Provenance
-from workspacefs.workspace.commit import Committed, commit_pending
+from workspacefs.workspace.commit import Committed
 from workspacefs.workspace.local_record import LocalCheckpoint
-from workspacefs.workspace.seal import SealProgress
 from workspacefs_daemon.background.own_mount import asking_own_mount
+from workspacefs_daemon.committing import commit_frozen
 from workspacefs_daemon.control.server import SendProgress
 from workspacefs_daemon.giving_up import giving_up
 from workspacefs_daemon.identity import owner_name
@@ -37,10 +35,10 @@ from workspacefs_daemon.landing import land, landing_document
 from workspacefs_daemon.mounted import Mounted
 from workspacefs_daemon.saving import Saving
 from workspacefs_daemon.spec import mount_options
+from workspacefs_daemon.telling import telling, telling_of_loss
 
 log = logging.getLogger(__name__)
 
-_PROGRESS_PERIOD_S: Final = 0.2
 _TEXT_MAX_CHARS: Final = 1 << 20
 _TEXTS: Final = ("agent", "run", "tool_call", "model")
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -137,40 +135,10 @@ class Publishing:
         await flush_maps(mounted)
         with trio.CancelScope(shield=True), mounted.noting_loss():
             await mounted.settle(moved_by=owner_name())
-        if not mounted.chain.has_changes():
+        if not mounted.has_news():
             return None
         await mounted.chain.freeze()
-        session = mounted.session
-        assert session is not None
-        with mounted.viewed(list(mounted.overlay.frozen)) as pending:
-            async with telling(progress) as note:
-                # Once the ref may have moved, what follows must be done too: hanging up does not
-                # stop a commit half-way.
-                with (
-                    trio.CancelScope(shield=True),
-                    mounted.noting_unclear(),
-                    mounted.noting_loss(),
-                    _telling_of_loss("commit"),
-                ):
-                    outcome = await mounted.blocking.job(
-                        lambda: commit_pending(
-                            mounted.workspace,
-                            session,
-                            pending,
-                            message=message,
-                            provenance=provenance,
-                            meta=meta,
-                            before_move=mounted.chain.note_sealing,
-                            into=into,
-                            built_on=mounted.own_commits,
-                            find_stored=mounted.find_stored,
-                            progress=note,
-                        )
-                    )
-        committed = outcome if isinstance(outcome, Committed) else None
-        with trio.CancelScope(shield=True):
-            await mounted.rebase(outcome.sealed, committed)
-        return committed
+        return await commit_frozen(mounted, message, provenance, meta, into, progress)
 
     async def pause(self, args: Mapping[str, object], progress: SendProgress) -> dict[str, object]:
         """Store all work, unmount, and delete the session from this machine."""
@@ -193,14 +161,14 @@ class Publishing:
                 with (
                     trio.CancelScope(shield=True),
                     mounted.noting_loss(),
-                    _telling_of_loss("pause"),
+                    telling_of_loss("pause"),
                 ):
                     await self._saving.save(provenance, note)
             with trio.CancelScope(shield=True), giving_up(mounted, "it was being paused"):
                 await flush_maps(mounted)
                 await mounted.blocking.job(lambda: unmount(mounted.spec.mountpoint))
                 # Nobody can write any more. Until all is stored it is kept here too.
-                with mounted.noting_loss(), _telling_of_loss("pause"):
+                with mounted.noting_loss(), telling_of_loss("pause"):
                     await self._saving.save(provenance)
                 mounted.chain.forget_at_close()
         session = mounted.session
@@ -213,40 +181,6 @@ class Publishing:
             "head": None if mounted.base is None else mounted.base.id.hex(),
             "saved": None if saved is None else saved.commit_id.hex(),
         }
-
-
-@contextmanager
-def _telling_of_loss(what: str) -> Iterator[None]:
-    """Say of a commit or pause that could not be done what has become of the work: nothing."""
-    try:
-        yield
-    except UnavailableError as exc:
-        raise UnavailableError(
-            f"the {what} was not finished: {exc}. Nothing is lost: your files are as you left them "
-            f"in this session; {what} again when the store answers",
-            kind=exc.kind,
-            **exc.context,
-        ) from exc
-
-
-@asynccontextmanager
-async def telling(progress: SendProgress) -> AsyncIterator[SealProgress]:
-    """Tell how far the block is, as it notes by what this returns: files and bytes so far."""
-    done = {"files": 0, "bytes": 0}
-
-    def note(files: int, size_bytes: int) -> None:
-        done.update(files=files, bytes=size_bytes)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_tell_progress, progress, done)
-        yield note
-        nursery.cancel_scope.cancel()
-
-
-async def _tell_progress(progress: SendProgress, done: Mapping[str, int]) -> None:
-    while True:
-        await trio.sleep(_PROGRESS_PERIOD_S)
-        await progress(dict(done))
 
 
 async def flush_maps(mounted: Mounted) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Final, TypeAlias
 
 from workspacefs.errors import IntegrityError
 from workspacefs.layers.journal import Journal, settle
 from workspacefs.layers.layer import Layer
 from workspacefs.objects.entry import Entry
 from workspacefs.objects.refs import Ref
+from workspacefs.packs.reader import ObjectStore
 from workspacefs.workspace.layer_pool import LayerPlace
 from workspacefs.workspace.local_record import LocalCheckpoint
 from workspacefs.workspace.pending import Pending
@@ -24,6 +26,20 @@ from workspacefs_daemon.publishing import own_provenance
 from workspacefs_daemon.recovery import open_frozen_layer, open_layer
 
 _BATCH_ROWS: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class OnTop:
+    """A tree that was made of what the frozen layers show. Only what differs is touched: else every
+    file that is open and not committed would be another one.
+    """
+
+    now: Entry
+    """Root of what they show."""
+    root: Entry
+
+
+Wanted: TypeAlias = LocalCheckpoint | Entry | OnTop
 
 
 @dataclass(slots=True)
@@ -62,7 +78,7 @@ class Targets:
     def __init__(self, mounted: Mounted) -> None:
         self._mounted = mounted
 
-    def open(self, wanted: LocalCheckpoint | Entry, target: Target) -> None:
+    def open(self, wanted: Wanted, target: Target) -> None:
         """Open the layers of a checkpoint, or make one for a tree, over the mount's base; blocking.
         The caller keeps the pool from losing layers, and closes `target` also if this fails.
 
@@ -74,8 +90,15 @@ class Targets:
         if isinstance(wanted, LocalCheckpoint):
             for place in reversed(wanted.layers):
                 target.layers.append(self._open_place(place, target))
+        elif isinstance(wanted, OnTop):
+            self._fill(rows_between(wanted.now, wanted.root, self._source), target)
+            target.layers += self._mounted.overlay.frozen
         else:
-            self._fill(wanted, target)
+            self._fill(rows_between(self._mounted.base_root, wanted, self._source), target)
+
+    @property
+    def _source(self) -> ObjectStore:
+        return self._mounted.workspace.store
 
     def _open_place(self, place: LayerPlace, target: Target) -> Layer:
         chain = self._mounted.chain
@@ -92,15 +115,13 @@ class Targets:
         target.opened.append(layer)
         return layer
 
-    def _fill(self, root: Entry, target: Target) -> None:
-        mounted = self._mounted
+    def _fill(self, rows: Iterator[tuple[bytes, bytes]], target: Target) -> None:
         made = self.begin_layer()
         target.layers.append(made.layer)
         target.opened.append(made.layer)
         target.settled.add(made.layer.number)
         made.journal.close()
         made.layer.drop_ballast()
-        rows = rows_between(mounted.base_root, root, mounted.workspace.store)
         while batch := list(islice(rows, _BATCH_ROWS)):
             made.layer.rows.commit(batch)
         settle(made.layer)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from workspacefs.errors import RefusedError
 from workspacefs.ids import FileId
@@ -22,12 +22,12 @@ from workspacefs.workspace.changes import PathChange
 from workspacefs.workspace.difference import Difference, State, find_difference, list_changes
 from workspacefs.workspace.difftext import iter_patch
 from workspacefs.workspace.layer_pool import LayerPlace
-from workspacefs.workspace.local_record import LocalCheckpoint, LocalRecord
+from workspacefs.workspace.local_record import LocalCheckpoint, LocalRecord, MergeState
 from workspacefs.workspace.pending import Pending
 from workspacefs_daemon.chain import Upper
 from workspacefs_daemon.layer_steps import has_changes, places_of
 from workspacefs_daemon.mounted import Mounted
-from workspacefs_daemon.restore_targets import EmptyLayer, Target, Targets
+from workspacefs_daemon.restore_targets import EmptyLayer, Target, Targets, Wanted
 from workspacefs_daemon.vfs.residency import NotResident
 from workspacefs_daemon.vfs.switching import Notices, held_files, rows_of_fresh, switch
 
@@ -38,6 +38,18 @@ TellKernel = Callable[[Notices], None]
 _FEW_ROWS: Final = 500
 """As many changes, made while the difference was found, are looked at with nobody served."""
 _ROUNDS_MAX: Final = 5
+
+
+class Overtaken(Exception):  # a signal, not an error
+    """Something was changed meanwhile, so nothing has happened; do it again with what is now."""
+
+
+class Safety(NamedTuple):
+    """What the checkpoint of the state until then is called."""
+
+    name: str
+    """Free."""
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +79,29 @@ class Restoring:
         self._targets = Targets(mounted)
 
     async def go_to(
-        self, wanted: LocalCheckpoint | Entry, *, safety_name: str, safety_message: str
+        self,
+        wanted: Wanted,
+        safety: Safety,
+        *,
+        merge: MergeState | None = None,
+        made_beneath: Layer | None = None,
+        before_telling: Callable[[], None] = lambda: None,
     ) -> Restored:
         """Show another state from now on, also to whoever has seen the one until then. It survives
         power loss on return, and so does the state until then, as a checkpoint, with as much in it
         as was synced.
 
         Args:
-            wanted: A checkpoint over the same base, or the root of any tree.
-            safety_name: Of the checkpoint, free.
-            safety_message: Its message.
+            wanted: A checkpoint over the same base, or the root of any tree; or one that was made
+                of what the mount shows.
+            safety: What to call the checkpoint.
+            merge: What is merged in the wanted state, for the session's next commit.
+            made_beneath: The live layer when the wanted state was made of all beneath it. None:
+                what the mount shows until then need not be in it.
+            before_telling: Called when the mount has gone over, before the kernel hears of it.
 
         Raises:
+            Overtaken: Something was changed since the wanted state was made.
             IntegrityError: A layer or an object of the wanted state is missing or damaged.
             RefusedError: It does not have the directory that is mounted.
             NoSpaceError: The disk is full.
@@ -98,7 +121,12 @@ class Restoring:
                 difference = await self._find_difference(target)
                 made.append(await blocking.job(self._targets.begin_layer))
                 # No await from here on: nobody is served until the mount has gone over.
-                restored = self._go_over(target, made, difference, safety_name, safety_message)
+                if made_beneath is not None and (
+                    made_beneath is not chain.live or chain.has_live_changes()
+                ):
+                    raise Overtaken
+                restored = self._go_over(target, made, difference, safety, merge)
+                before_telling()
         except BaseException:
             for one in made:
                 one.close()
@@ -114,7 +142,7 @@ class Restoring:
             "session.restored",
             extra={
                 "session": mounted.name,
-                "safety": safety_name,
+                "safety": safety.name,
                 "files": len(restored.difference.places),
                 "layers": len(overlay.frozen),
             },
@@ -192,8 +220,8 @@ class Restoring:
         target: Target,
         made: list[EmptyLayer],
         difference: Difference,
-        safety_name: str,
-        safety_message: str,
+        safety: Safety,
+        merge: MergeState | None,
     ) -> Restored:
         mounted = self._mounted
         chain, overlay = mounted.chain, mounted.overlay
@@ -216,7 +244,7 @@ class Restoring:
             settle(top.layer)
             frozen.insert(0, top.layer)
             target.settled.add(top.layer.number)
-        record, safety = self._record(frozen, live.place, safety_name, safety_message)
+        record, checkpoint = self._record(frozen, live.place, safety, merge)
         file_ids = mounted.file_ids
         assert file_ids is not None
         file_ids.write_mark(live.layer)  # again as it goes over; but now a full disk does no harm
@@ -224,7 +252,7 @@ class Restoring:
         notices = self._show(record, target, live, frozen, difference, fresh)
         if fresh:
             top.journal.close()
-        return Restored(safety, notices, difference, target.layers, frozen, len(fresh))
+        return Restored(checkpoint, notices, difference, target.layers, frozen, len(fresh))
 
     def _show(
         self,
@@ -273,30 +301,36 @@ class Restoring:
                 missing.load()
 
     def _record(
-        self, frozen: Sequence[Layer], live: LayerPlace, name: str, message: str
+        self,
+        frozen: Sequence[Layer],
+        live: LayerPlace,
+        safety: Safety,
+        merge: MergeState | None,
     ) -> tuple[LocalRecord, LocalCheckpoint]:
         mounted = self._mounted
         chain, file_ids = mounted.chain, mounted.file_ids
         assert file_ids is not None
         record = chain.record
         is_changed = has_changes(chain.live)
-        safety = LocalCheckpoint(
-            name=name,
-            message=message,
+        checkpoint = LocalCheckpoint(
+            name=safety.name,
+            message=safety.message,
             created_ns=mounted.workspace.clock.now_ns(),
             base=record.base,
             layers=record.layers if is_changed else record.layers[:-1],
             is_automatic=True,
+            merge=record.merge,
         )
         places = (*places_of(list(reversed(frozen))), live)
         record = replace(
-            record.with_checkpoint(safety),
+            record.with_checkpoint(checkpoint),
+            merge=merge,
             layers=places,
             sealing=None,
             sealed_layers=(),
             given_ids=file_ids.mark,  # the layers beneath may say less
         )
-        return record, safety
+        return record, checkpoint
 
 
 def _changes(before: State, after: State) -> tuple[list[PathChange], str]:

@@ -16,8 +16,15 @@ from workspacefs.layers.layer import Layer
 from workspacefs.objects.commits import Provenance
 from workspacefs.objects.refs import Ref
 from workspacefs.refs import StoredCheckpoint
-from workspacefs.workspace.local_record import LocalCheckpoint
-from workspacefs.workspace.saving import StoredWork, record_work, store_work
+from workspacefs.workspace.local_record import LocalCheckpoint, MergeState
+from workspacefs.workspace.open_merge import OpenMerge
+from workspacefs.workspace.publish import SealedCommit
+from workspacefs.workspace.saving import (
+    StoredWork,
+    record_work,
+    saved_work,
+    store_work,
+)
 from workspacefs.workspace.seal import SealProgress
 from workspacefs.workspace.sessions import OpenSession
 from workspacefs_daemon.mounted import Mounted
@@ -30,6 +37,9 @@ class _Moment:
     session: OpenSession
     frozen: list[Layer]
     """Newest first."""
+    merge: MergeState | None
+    news: OpenMerge
+    """The same, as a commit says it."""
 
 
 class Saving:
@@ -81,6 +91,28 @@ class Saving:
                     await self._record(moment, stored)
         return stored
 
+    async def store_beside(self, provenance: Provenance) -> Ref | None:
+        """Store all frozen work and what is merged, for a merge; no ref names it. None: there is
+        nothing beyond the head. The caller holds `committing`.
+
+        Raises:
+            UnavailableError: The store does not answer.
+        """
+        moment = await self._moment()
+        stored = await self._store(moment, provenance, lambda files, size_bytes: None)
+        return None if stored.work is None else Ref(stored.work.commit_id, stored.work.locator)
+
+    async def record_stored(self, stored: SealedCommit) -> None:
+        """Have the session's ref name a commit of work that the mount shows now, with nothing
+        frozen or merged beyond it. The caller holds `committing`.
+
+        Raises:
+            MovedError, UnavailableError: As for save().
+        """
+        moment = await self._moment()
+        work = saved_work(stored, self._mounted.chain.record.saver)
+        await self._record(moment, StoredWork(work, stored.summary.stored_bytes))
+
     async def store_checkpoint(
         self,
         checkpoint: LocalCheckpoint,
@@ -94,7 +126,7 @@ class Saving:
             MovedError, UnavailableError: As for save().
             RefusedError: There is nothing in the session.
         """
-        moment = self._moment()
+        moment = await self._moment()
         session = moment.session
         stored = await self._store(moment, provenance, progress)
         at = stored.work or session.head
@@ -142,13 +174,15 @@ class Saving:
         mounted = self._mounted
         await mounted.settle(moved_by=provenance.author)
         await mounted.chain.freeze_changes()
-        moment = self._moment()
-        return None if mounted.saved.is_all(moment.frozen) else moment
+        if mounted.saved.is_all(mounted.overlay.frozen, mounted.chain.record.merge):
+            return None
+        return await self._moment()
 
-    def _moment(self) -> _Moment:
-        session = self._mounted.session
+    async def _moment(self) -> _Moment:
+        mounted, session = self._mounted, self._mounted.session
         assert session is not None
-        return _Moment(session, list(self._mounted.overlay.frozen))
+        frozen, merge = list(mounted.overlay.frozen), mounted.chain.record.merge
+        return _Moment(session, frozen, merge, await mounted.load_open_merge())
 
     async def _store(
         self, moment: _Moment, provenance: Provenance, progress: SealProgress
@@ -165,6 +199,7 @@ class Saving:
                     provenance=provenance,
                     contents=contents,
                     find_stored=mounted.find_stored,
+                    merge=moment.news,
                     progress=progress,
                 )
             )
@@ -190,4 +225,4 @@ class Saving:
         except UnavailableError as exc:
             mounted.saved.is_unclear = exc.kind == "ref.unknown"
             raise
-        mounted.saved.note(moment.frozen)
+        mounted.saved.note(moment.frozen, moment.merge)

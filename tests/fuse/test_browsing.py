@@ -123,7 +123,7 @@ def test_checkpoint_shows_its_moment(machine: Machine, mount: Mount) -> None:
 def test_it_is_hidden(machine: Machine, mount: Mount) -> None:
     """It is in no listing, no status, no commit; and no command stumbles over it."""
     hidden = mount.path / HIDDEN
-    assert sorted(os.listdir(hidden)) == ["at", "checkpoints"]
+    assert sorted(os.listdir(hidden)) == ["at", "checkpoints", "conflicts"]
     assert HIDDEN not in os.listdir(mount.path)
 
     inside = past(mount, "at", "main") / "d"

@@ -36,8 +36,8 @@ def tell_landing(answer: Mapping[str, object], session: str, into: str, out: Out
         out.note(
             f"nothing landed: {count_text(len(conflicts), 'conflict')} with {into} (at "
             f"{short_id(answer.get('branch_commit'))}). The commit is safe on session {session}. "
-            f"To see {into}: cd .workspacefs/at/{into.replace('/', ',')}; bring your files to what "
-            "both need, commit, and land again"
+            f"workspacefs merge --from {into} brings them into your files, to be settled there "
+            "with workspacefs resolve; then commit, and land again"
         )
         return
     if answer.get("landed_on"):
@@ -50,7 +50,10 @@ def tell_conflicts(conflicts: Sequence[object], ours: str, theirs: str, out: Out
     for conflict in conflicts[:_SHOWN_MAX]:
         assert isinstance(conflict, Mapping)
         kind, path = str(conflict["kind"]), str(conflict["path"])
-        out.line(f"{kind:<15} {path}   {_WHAT.get(kind, '')}{_sides(conflict, ours, theirs)}")
+        number = f"{conflict['number']:>3} " if "number" in conflict else ""
+        out.line(
+            f"{number}{kind:<15} {path}   {_WHAT.get(kind, '')}{_sides(conflict, ours, theirs)}"
+        )
     if len(conflicts) > _SHOWN_MAX:
         out.line(f"… and {len(conflicts) - _SHOWN_MAX:,} more; --json lists all")
 

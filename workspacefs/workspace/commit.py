@@ -18,7 +18,14 @@ from workspacefs.objects.refs import Locator, Ref
 from workspacefs.packs.writer import WriteSummary
 from workspacefs.refs import Moved, RefKind, Stale
 from workspacefs.workspace.base import KnownObjects
-from workspacefs.workspace.land import Landing, find_tip, land_commit, log_landing
+from workspacefs.workspace.land import (
+    Landing,
+    find_tip,
+    land_commit,
+    log_landing,
+)
+from workspacefs.workspace.notes import store_notes
+from workspacefs.workspace.open_merge import NO_MERGE, OpenMerge
 from workspacefs.workspace.pending import Pending, entries_in
 from workspacefs.workspace.publish import (
     PlannedMove,
@@ -37,6 +44,7 @@ from workspacefs.workspace.workspace import Workspace
 __all__ = [
     "Committed",
     "Unchanged",
+    "adopt_commit",
     "commit_pending",
     "land_commit",
     "settle_unclear",
@@ -79,6 +87,7 @@ def commit_pending(
     into: str = "",
     built_on: Collection[CommitId] = (),
     find_stored: Callable[[bytes], Locator | None] = lambda object_id: None,
+    merge: OpenMerge = NO_MERGE,
     progress: SealProgress = lambda files, size_bytes: None,
 ) -> Committed | Unchanged:
     """Make the pending state the session's newest commit.
@@ -98,6 +107,8 @@ def commit_pending(
             for land_commit to tell.
         built_on: As for land_commit.
         find_stored: Tells where objects lie that were stored ahead of this commit.
+        merge: What the commit descends from beside the head, and conflicts that are left. If it
+            is news, there is a commit also of no changes.
         progress: Called after each stored file.
 
     Raises:
@@ -116,29 +127,25 @@ def commit_pending(
             pending, workspace.store, writer, known, workspace.tree_params,
             workspace.chunk_params, progress=progress,
         )  # fmt: skip
-        if sealed.root == pending.root and sealed.counts == ChangeCounts():
+        is_same = sealed.root == pending.root and sealed.counts == ChangeCounts()
+        if is_same and not merge.is_news:
             writer.abort()
             return Unchanged(sealed)
         parent = session.head
         commit = Commit(
             root=sealed.root,
-            parents=() if parent is None else (parent,),
+            parents=(*(() if parent is None else (parent,)), *merge.parents),
             message=message,
             time_ns=workspace.clock.now_ns(),
             provenance=provenance,
             changes=sealed.counts,
             meta=tuple(sorted(meta.items())),
-        )
-        move = RefMove(
-            kind=RefKind.SESSION,
-            name=session.session.name,
-            expected=session.version,
-            previous=session.record,
-            action="commit",
-            moved_by=provenance.author,
-            # The commit has it all, and work on another machine does not build on it.
-            session=replace(session.session, saved=None, left=None),
-        )
+            notes=store_notes(
+                merge.notes(), writer,
+                tree_params=workspace.tree_params, chunk_params=workspace.chunk_params,
+            ),
+        )  # fmt: skip
+        move = _move_of(session, "commit", provenance.author)
         # The branch is looked at even if the commit then fails: it costs no time.
         tip, (stored, planned) = in_one_round(
             workspace.backend,
@@ -159,6 +166,55 @@ def commit_pending(
     assert made.record.session is not None
     moved = OpenSession(made.record.session, made.record, made.version)
     return Committed(stored.ref, commit, sealed, stored.summary, moved, landing)
+
+
+def adopt_commit(
+    workspace: Workspace,
+    session: OpenSession,
+    pending: Pending,
+    stored: SealedCommit,
+    *,
+    moved_by: str,
+    before_move: Callable[[CommitId], None],
+) -> Committed:
+    """Make a commit that descends from the session's head, and whose tree the pending state is,
+    the session's newest one. See commit_pending.
+
+    Args:
+        workspace: Where it is.
+        session: Whose ref moves, from the version that it says.
+        pending: The state, over the tree of the session's head.
+        stored: The commit.
+        moved_by: Who, for people.
+        before_move: Called with its id when the ref has not moved yet.
+
+    Raises:
+        MovedError, UnavailableError: As for commit_pending.
+    """
+    commit_id = CommitId(stored.ref.id)
+    planned = plan_move(workspace, commit_id, _move_of(session, "update", moved_by))
+    log_move(workspace, planned)
+    before_move(commit_id)
+    answer = make_move(workspace, planned, stored.record())
+    made = _move_after_all(workspace, session, planned, stored, answer)
+    if isinstance(made, Stale):
+        raise _moved(session)
+    assert made.record.session is not None
+    moved = OpenSession(made.record.session, made.record, made.version)
+    return _settled(moved, pending)
+
+
+def _move_of(session: OpenSession, action: str, moved_by: str) -> RefMove:
+    return RefMove(
+        kind=RefKind.SESSION,
+        name=session.session.name,
+        expected=session.version,
+        previous=session.record,
+        action=action,
+        moved_by=moved_by,
+        # The commit has it all, and work on another machine does not build on it.
+        session=replace(session.session, saved=None, left=None),
+    )
 
 
 def _move_after_all(

@@ -18,10 +18,11 @@ from workspacefs.backend.contract import Version
 from workspacefs.errors import MovedError, WorkspaceError
 from workspacefs.ids import CommitId
 from workspacefs.objects.commits import Commit
-from workspacefs.objects.refs import Ref
+from workspacefs.objects.refs import Locator, Ref
 from workspacefs.packs.writer import WriteSummary
 from workspacefs.refs import Moved, RefKind, RefRecord
 from workspacefs.workspace.merge_bases import find_merge_bases
+from workspacefs.workspace.open_merge import conflicts_of
 from workspacefs.workspace.publish import (
     PlannedMove,
     RefMove,
@@ -132,9 +133,11 @@ def land_commit(
             has moved meanwhile.
 
     Raises:
-        MovedError: The branch has such commits, and there is no `join`; nothing landed.
+        MovedError: The branch has such commits, and there is no `join`; or the commit has conflicts
+            that are not settled (kind "conflict.open"). Nothing landed.
     """
     sealed = _sealed_of(workspace, head)
+    _check_settled(workspace, sealed)
     known = [CommitId(sealed.ref.id), *(CommitId(one.id) for one in sealed.commit.parents)]
     if isinstance(head, OpenSession):
         known.append(head.session.base or known[0])
@@ -206,15 +209,42 @@ def _is_built_on(tip: Tip, known: Collection[CommitId | None]) -> bool:
     return tip.record is None or tip.record.commit_id is None or tip.record.commit_id in known
 
 
+def stored_commit(workspace: Workspace, ref: Ref) -> SealedCommit:
+    """Return a commit that is in the store, to move a ref to it.
+
+    Raises:
+        IntegrityError: It is missing or damaged.
+        UnavailableError: The store does not answer.
+    """
+    body, locators = workspace.store.load_commit_record(ref)
+    return _sealed(ref, workspace.store.load_commit(ref), body, locators)
+
+
+def _check_settled(workspace: Workspace, sealed: SealedCommit) -> None:
+    """Let no branch get a commit in which something is left to be decided."""
+    left = len(conflicts_of(sealed.commit, workspace.store))
+    if left:
+        raise MovedError(
+            f"commit {sealed.ref.id.hex()[:12]} did not land: it has conflicts that nobody has "
+            f"settled ({left}). workspacefs conflicts lists them, workspacefs resolve settles "
+            "them; then commit, and land again",
+            kind="conflict.open",
+            commit=sealed.ref.id.hex(),
+            conflicts=left,
+        )
+
+
 def _sealed_of(workspace: Workspace, head: OpenSession | Ref) -> SealedCommit:
     if isinstance(head, Ref):
-        ref, (body, locators) = head, workspace.store.load_commit_record(head)
-        commit = workspace.store.load_commit(head)
-    else:
-        record, found = head.record, head.head
-        assert found is not None
-        ref, body, locators = found, record.commit_body, record.commit_locators
-        commit = record.commit()
+        return stored_commit(workspace, head)
+    record, found = head.record, head.head
+    assert found is not None
+    return _sealed(found, record.commit(), record.commit_body, record.commit_locators)
+
+
+def _sealed(
+    ref: Ref, commit: Commit, body: bytes, locators: Sequence[Locator | None]
+) -> SealedCommit:
     references = commit.references()
     for reference, locator in zip(references, locators, strict=True):
         reference.locator = locator

@@ -20,8 +20,10 @@ from workspacefs.ids import CommitId, PackId
 from workspacefs.objects.refs import Locator, Ref
 from workspacefs.workspace.layer_pool import LayerPlace
 
-_FORMAT: Final = 3
-"""3: rows of layers may name own files of other file ids, which earlier releases would misread."""
+_FORMAT: Final = 4
+"""3: rows of layers may name own files of other file ids, which earlier releases would misread.
+4: there is a merge that is not committed, which they would forget; written only then."""
+_FORMAT_WITHOUT_MERGE: Final = 3
 AUTOMATIC_CHECKPOINTS_MAX: Final = 16
 """So many restores can be undone: each keeps the layers that only it needs."""
 
@@ -41,6 +43,17 @@ class IdRange(NamedTuple):
     stop: int
 
 
+class MergeState(NamedTuple):
+    """What the next commit has to say of merges, beyond what its parent, the head, says."""
+
+    parents: tuple[Ref, ...] = ()
+    """That it has beside the head."""
+    conflicts: Ref | None = None
+    """Commit in whose notes the conflicts are; None: there are none."""
+    settled: tuple[int, ...] = ()
+    """Numbers of those that are left no more."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalCheckpoint:
     """A moment of a session that can be gone back to."""
@@ -55,6 +68,8 @@ class LocalCheckpoint:
     """All frozen, the eldest first."""
     is_automatic: bool = False
     """Whether it was made before a restore, and nobody asked for it."""
+    merge: MergeState | None = None
+    """As in LocalRecord."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +96,9 @@ class LocalRecord:
     """In the order in which they were made."""
     begun_from: CommitId | None = None
     """The saved work, perhaps another machine's, that this copy of the session began with."""
+    merge: MergeState | None = None
+    """None: nothing is merged that is not committed, and of conflicts there are those that the
+    base's notes have."""
 
     def all_places(self) -> Iterator[LayerPlace]:
         """Yield every layer that the session needs; some more than once."""
@@ -159,8 +177,9 @@ def _line(document: Mapping[str, object]) -> str:
 
 
 def _document_of(record: LocalRecord) -> dict[str, object]:
+    merges = (record.merge, *(one.merge for one in record.checkpoints))
     return {
-        "format": _FORMAT,
+        "format": _FORMAT if any(merges) else _FORMAT_WITHOUT_MERGE,
         "session_id": record.session_id,
         "base": None if record.base is None else record.base.id.hex(),
         "base_locator": _locator_out(None if record.base is None else record.base.locator),
@@ -172,6 +191,7 @@ def _document_of(record: LocalRecord) -> dict[str, object]:
         "saver": record.saver,
         "checkpoints": [_checkpoint_out(one) for one in record.checkpoints],
         "begun_from": None if record.begun_from is None else record.begun_from.hex(),
+        **_merge_out(record.merge),
     }
 
 
@@ -188,7 +208,7 @@ def _record_of(document: Mapping[str, object], path: Path) -> LocalRecord:
     begun = document.get("begun_from")
     return LocalRecord(
         session_id=session_id,
-        base=_ref_in(base, document["base_locator"]),
+        base=None if base is None else _ref_in(base, document["base_locator"]),
         layers=tuple(_place_in(stored, session_id) for stored in _list_in(document["layers"])),
         sealing=None if sealing is None else CommitId(bytes.fromhex(str(sealing))),
         sealed_layers=tuple(map(int, _list_in(document["sealed_layers"]))),
@@ -197,6 +217,7 @@ def _record_of(document: Mapping[str, object], path: Path) -> LocalRecord:
         saver=str(document.get("saver", "")) or new_saver(),
         checkpoints=tuple(map(_checkpoint_in, _list_in(document.get("checkpoints", [])))),
         begun_from=None if begun is None else CommitId(bytes.fromhex(str(begun))),
+        merge=_merge_in(document),
     )
 
 
@@ -210,6 +231,7 @@ def _checkpoint_out(checkpoint: LocalCheckpoint) -> dict[str, object]:
         "base_locator": _locator_out(None if base is None else base.locator),
         "layers": [list(place) for place in checkpoint.layers],
         "is_automatic": checkpoint.is_automatic,
+        **_merge_out(checkpoint.merge),
     }
 
 
@@ -218,14 +240,45 @@ def _checkpoint_in(stored: dict[str, object]) -> LocalCheckpoint:
         name=str(stored["name"]),
         message=str(stored["message"]),
         created_ns=int(str(stored["created_ns"])),
-        base=_ref_in(stored["base"], stored["base_locator"]),
+        base=None if stored["base"] is None else _ref_in(stored["base"], stored["base_locator"]),
         layers=tuple(_place_in(place, "") for place in _list_in(stored["layers"])),
         is_automatic=stored.get("is_automatic") is True,
+        merge=_merge_in(stored),
     )
 
 
-def _ref_in(commit: object, locator: object) -> Ref | None:
-    return None if commit is None else Ref(bytes.fromhex(str(commit)), _locator_in(locator))
+def _merge_out(merge: MergeState | None) -> dict[str, object]:
+    if merge is None:
+        return {}
+    return {
+        "merge": {
+            "parents": [_ref_out(parent) for parent in merge.parents],
+            "conflicts": None if merge.conflicts is None else _ref_out(merge.conflicts),
+            "settled": list(merge.settled),
+        }
+    }
+
+
+def _merge_in(stored: Mapping[str, object]) -> MergeState | None:
+    if "merge" not in stored:
+        return None
+    merge = stored["merge"]
+    if not isinstance(merge, dict):
+        raise TypeError("not a merge")
+    conflicts = merge["conflicts"]
+    return MergeState(
+        parents=tuple(_ref_in(*_list_in(parent)) for parent in _list_in(merge["parents"])),
+        conflicts=None if conflicts is None else _ref_in(*_list_in(conflicts)),
+        settled=tuple(map(int, _list_in(merge["settled"]))),
+    )
+
+
+def _ref_out(ref: Ref) -> list[object]:
+    return [ref.id.hex(), _locator_out(ref.locator)]
+
+
+def _ref_in(commit: object, locator: object) -> Ref:
+    return Ref(bytes.fromhex(str(commit)), _locator_in(locator))
 
 
 def _place_in(stored: object, session_id: str) -> LayerPlace:

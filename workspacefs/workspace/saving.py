@@ -13,18 +13,19 @@ from typing import Final
 from workspacefs.errors import MovedError
 from workspacefs.ids import CommitId
 from workspacefs.objects.commits import Commit, Provenance
-from workspacefs.objects.entry import Entry
 from workspacefs.objects.refs import Locator, Ref
 from workspacefs.refs import Moved, RefKind, RefRecord, SavedWork, StoredCheckpoint
 from workspacefs.workspace.base import KnownObjects
+from workspacefs.workspace.notes import store_notes
+from workspacefs.workspace.open_merge import NO_MERGE, OpenMerge
 from workspacefs.workspace.pending import Pending
-from workspacefs.workspace.publish import seal_commit
+from workspacefs.workspace.publish import SealedCommit, seal_commit
 from workspacefs.workspace.seal import SealedContents, SealProgress, seal_pending
 from workspacefs.workspace.sessions import OpenSession, is_as_left
 from workspacefs.workspace.workspace import Workspace
 
 _SMALL_ROWS: Final = 1000
-_MESSAGE: Final = "work of a session that is not committed"
+WORK_MESSAGE: Final = "work of a session that is not committed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ def store_work(
     provenance: Provenance,
     contents: SealedContents,
     find_stored: Callable[[bytes], Locator | None],
+    merge: OpenMerge = NO_MERGE,
     progress: SealProgress = lambda files, size_bytes: None,
 ) -> StoredWork:
     """Store the work that `pending` shows beyond the session's head, for record_work to name;
@@ -58,6 +60,7 @@ def store_work(
         provenance: Who and what.
         contents: What was saved before; learns what is saved now.
         find_stored: Tells where objects lie that were stored ahead of this.
+        merge: What belongs to the work beside its files.
         progress: Called after each stored file.
 
     Raises:
@@ -75,27 +78,43 @@ def store_work(
                 pending, workspace.store, writer, known, workspace.tree_params,
                 workspace.chunk_params, progress=progress, contents=contents,
             )  # fmt: skip
-            if sealed.root == pending.root:
+            if sealed.root == pending.root and not merge.is_news:
                 writer.abort()
                 work, stored_bytes = None, 0
             else:
                 head, now_ns = session.head, workspace.clock.now_ns()
                 commit = Commit(
-                    root=sealed.root, parents=() if head is None else (head,), message=_MESSAGE,
-                    time_ns=now_ns, provenance=provenance, changes=sealed.counts, meta=(),
+                    root=sealed.root,
+                    parents=(*(() if head is None else (head,)), *merge.parents),
+                    message=WORK_MESSAGE,
+                    time_ns=now_ns,
+                    provenance=provenance,
+                    changes=sealed.counts,
+                    notes=store_notes(
+                        merge.notes(), writer,
+                        tree_params=workspace.tree_params, chunk_params=workspace.chunk_params,
+                    ),
                 )  # fmt: skip
                 stored = seal_commit(writer, commit)
                 stored_bytes = stored.summary.stored_bytes
-                assert stored.ref.locator is not None
-                work = SavedWork(
-                    commit_id=CommitId(stored.ref.id), locator=stored.ref.locator, saver=saver,
-                    host=provenance.host, saved_ns=now_ns,
-                )  # fmt: skip
+                work = saved_work(stored, saver)
     except BaseException:
         contents.drop()
         raise
     contents.keep()
     return StoredWork(work, stored_bytes)
+
+
+def saved_work(stored: SealedCommit, saver: str) -> SavedWork:
+    """Return what a session's ref says of a commit of work, stored by `saver`."""
+    assert stored.ref.locator is not None
+    return SavedWork(
+        commit_id=CommitId(stored.ref.id),
+        locator=stored.ref.locator,
+        saver=saver,
+        host=stored.commit.provenance.host,
+        saved_ns=stored.commit.time_ns,
+    )
 
 
 def record_work(
@@ -179,18 +198,18 @@ def _moved(name: str, found: RefRecord | None) -> MovedError:
     )
 
 
-def load_checkpoint(workspace: Workspace, checkpoint: StoredCheckpoint) -> Entry:
-    """Return the root of a durable checkpoint.
+def load_checkpoint(workspace: Workspace, checkpoint: StoredCheckpoint) -> Commit:
+    """Return a durable checkpoint, as a commit.
 
     Raises:
         IntegrityError: It is missing or damaged.
         UnavailableError: The store does not answer.
     """
-    return workspace.store.load_commit(Ref(checkpoint.commit_id, checkpoint.locator)).root
+    return workspace.store.load_commit(Ref(checkpoint.commit_id, checkpoint.locator))
 
 
-def load_saved(workspace: Workspace, session: OpenSession) -> Entry | None:
-    """Return the root of the work that was saved beyond a session's head, or None.
+def load_saved(workspace: Workspace, session: OpenSession) -> tuple[Ref, Commit] | None:
+    """Return the work that was saved beyond a session's head, as a commit, or None.
 
     Raises:
         IntegrityError: It is missing or damaged.
@@ -199,4 +218,5 @@ def load_saved(workspace: Workspace, session: OpenSession) -> Entry | None:
     saved = session.session.saved
     if saved is None:
         return None
-    return workspace.store.load_commit(Ref(saved.commit_id, saved.locator)).root
+    ref = Ref(saved.commit_id, saved.locator)
+    return ref, workspace.store.load_commit(ref)

@@ -167,14 +167,31 @@ class Services:
         self.now_ns = clock.now_ns
         self.live = live
         self._file_ids = file_ids
+        self._held: Callable[[], object] | None = None
+
+    def hold(self, wait: Callable[[], object]) -> None:
+        """Have whatever would change something wait, until go_on().
+
+        Args:
+            wait: Blocks until then; called on threads.
+        """
+        if self.live is not None:
+            self._held, self.live = wait, None
+
+    def go_on(self, live: Layer | None) -> None:
+        """Change things again, in `live`."""
+        self._held, self.live = None, live
 
     def writable(self) -> Layer:
         """Return the live layer.
 
         Raises:
             Refusal: EROFS: the view is read-only.
+            NotResident: Nothing may be changed at this moment.
         """
         if self.live is None:
+            if self._held is not None:
+                raise NotResident(self._held)
             raise Refusal(errno.EROFS)
         return self.live
 

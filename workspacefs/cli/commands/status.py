@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from workspacefs.cli.context import Context, Output, count_text, session_text, short_id, size_text
+from workspacefs.cli.landing_text import tell_conflicts
 from workspacefs.cli.policies import policy_text
 from workspacefs.client.locate import path_inside, session_of
 
@@ -59,10 +60,14 @@ def _tell(answer: Mapping[str, object], under: str, out: Output, *, is_all: bool
         out.line(told)
     if answer.get("pause_put_off"):
         out.line(f"it was due to pause, and goes on: {answer['pause_put_off']}")
-    rows = answer["changes"]
+    rows, conflicts = answer["changes"], answer["conflicts"]
     assert isinstance(rows, list)
+    assert isinstance(conflicts, list)
+    if conflicts:
+        out.line(f"{count_text(len(conflicts), 'conflict')} to be settled (workspacefs resolve):")
+        tell_conflicts(conflicts, "ours", "theirs", out)
     if not rows:
-        out.line("nothing changed")
+        out.line("merged, not committed yet" if answer["is_merging"] else "nothing changed")
         return
     for kind, letter in _GROUPS:
         group = [row for row in rows if row["kind"] == kind]

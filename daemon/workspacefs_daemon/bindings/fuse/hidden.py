@@ -2,6 +2,7 @@
 
     .workspacefs/at/<rev>/           the tree of a revision
     .workspacefs/checkpoints/<name>/ the session as it was at a checkpoint
+    .workspacefs/conflicts/<number>.<side>/   what one side of a conflict has, by its name
 
 Operations sends here what is about these directories and what lies below; whatever is not answered
 here would be a change, and is refused. A name below `at` or `checkpoints` may lead elsewhere the
@@ -45,7 +46,11 @@ from workspacefs_daemon.vfs.refusal import Refusal
 T = TypeVar("T")
 
 HIDDEN_NODE: Final = FIRST_NODE
-_ERA_NODES: Final = {Era.AT: FIRST_NODE + 1, Era.CHECKPOINTS: FIRST_NODE + 2}
+_ERA_NODES: Final = {
+    Era.AT: FIRST_NODE + 1,
+    Era.CHECKPOINTS: FIRST_NODE + 2,
+    Era.CONFLICTS: FIRST_NODE + 3,
+}
 _ERAS: Final = {number: era for era, number in _ERA_NODES.items()}
 _DIRECTORY: Final = stat.S_IFDIR | 0o755
 
