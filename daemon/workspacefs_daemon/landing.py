@@ -7,8 +7,10 @@ import trio
 from workspacefs.merge.documents import conflict_document
 from workspacefs.merge.landing import LandingMerge, Refusal
 from workspacefs.objects.commits import Provenance
+from workspacefs.statedir import StateDir
 from workspacefs.workspace.commit import Committed
 from workspacefs.workspace.land import Landed, land_commit
+from workspacefs.workspace.turns import turn
 from workspacefs_daemon.identity import owner_name
 from workspacefs_daemon.mounted import Mounted
 
@@ -29,9 +31,10 @@ async def land(
     if session is None or session.head is None:
         return None
     joining = LandingMerge(mounted.workspace, name=mounted.name, provenance=provenance)
-    with trio.CancelScope(shield=True):
-        landed = await mounted.blocking.job(
-            lambda: land_commit(
+
+    def run() -> Landed | None:
+        with turn(StateDir(mounted.spec.state_dir), mounted.workspace.id, into):
+            return land_commit(
                 mounted.workspace,
                 session,
                 into,
@@ -40,7 +43,9 @@ async def land(
                 built_on=mounted.own_commits,
                 join=joining.join,
             )
-        )
+
+    with trio.CancelScope(shield=True):
+        landed = await mounted.blocking.job(run)
     assert landed is not None or joining.refusal is not None
     return landed or joining.refusal
 

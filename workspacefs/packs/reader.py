@@ -59,6 +59,7 @@ class ObjectStore:
         self._chunk_lists: BoundedCache[bytes, tuple[ChunkRef, ...]] = BoundedCache(
             decoded_cache_bytes
         )
+        self._commits: BoundedCache[bytes, Commit] = BoundedCache(8 * _MIB)
         self._healed: BoundedCache[bytes, Locator] = BoundedCache(8 * _MIB)
 
     def load_chunk(self, ref: ChunkRef) -> bytes:
@@ -173,8 +174,17 @@ class ObjectStore:
         Raises:
             IntegrityError: It is missing or damaged; the message names the pack.
         """
+        known = self._commits.find(ref.id)
+        if known is not None:
+            return known
         body, locators = self._load_record(ref, "commit", commit_id_of)
-        return decode_commit(body, locators, what=_name_of("commit", ref))
+        commit = decode_commit(body, locators, what=_name_of("commit", ref))
+        self._commits.add(ref.id, commit, _DECODED_FACTOR * len(body) + 1000)
+        return commit
+
+    def peek_commit(self, ref: Ref) -> Commit | None:
+        """Return a commit that is in memory, or None."""
+        return self._commits.find(ref.id)
 
     def load_commit_record(self, ref: Ref) -> tuple[bytes, tuple[Locator | None, ...]]:
         """Return the body of a commit and the locators of its references, in body order.
@@ -191,7 +201,7 @@ class ObjectStore:
 
     def drop_caches(self) -> None:
         """Forget all that is in memory."""
-        for cache in (self._frames, self._nodes, self._chunk_lists, self._healed):
+        for cache in (self._frames, self._nodes, self._chunk_lists, self._commits, self._healed):
             cache.clear()
 
     def _keep_node(self, ref: Ref, record: _Record) -> Node:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from workspacefs.objects.commits import Commit
 from workspacefs.objects.refs import Ref
@@ -15,6 +15,15 @@ class CommitSource(Protocol):
 
     def load_commit(self, ref: Ref) -> Commit:
         """Return one commit."""
+        ...
+
+
+@runtime_checkable
+class RememberingSource(CommitSource, Protocol):
+    """Knows which commits it need not fetch."""
+
+    def peek_commit(self, ref: Ref) -> Commit | None:
+        """Return a commit that is in memory, or None."""
         ...
 
 

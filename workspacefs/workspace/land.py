@@ -10,9 +10,11 @@ the branch moves. For a commit made just now the first two are done beside its o
 from __future__ import annotations
 
 import logging
+import random
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from workspacefs.backend.contract import Version
 from workspacefs.errors import MovedError, WorkspaceError
@@ -35,6 +37,9 @@ from workspacefs.workspace.sessions import OpenSession
 from workspacefs.workspace.workspace import Workspace
 
 log = logging.getLogger(__name__)
+
+_SPREAD: Final = 4
+"""Whoever loses a race again waits up to so many times as long as a try takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +153,7 @@ def land_commit(
         step = None if landing.planned is None else (sealed, landing.planned)
     else:
         tip = _read_tip(workspace, branch)
+    losses, began_s = 0, time.monotonic()
     while True:
         step = step or _next_step(workspace, sealed, tip, known, moved_by, join)
         if step is None or isinstance(step, Landed):
@@ -158,6 +164,12 @@ def land_commit(
             return Landed(target.ref, target.commit, is_moved=True)
         # Lost a race: whoever won moved the branch, so this ends in an answer, or in a win.
         tip, step = Tip(branch, answer.current, answer.version), None
+        losses += 1
+        if losses > 1:
+            # Many are at it, of whom one wins each time. All wait alike, however often they lost.
+            time.sleep(random.uniform(0, _SPREAD) * (time.monotonic() - began_s))
+            tip = _read_tip(workspace, branch)
+        began_s = time.monotonic()
 
 
 def _next_step(

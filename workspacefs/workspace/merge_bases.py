@@ -15,7 +15,7 @@ from workspacefs.backend.rounds import in_one_round
 from workspacefs.objects.commits import Commit
 from workspacefs.objects.refs import Ref
 from workspacefs.workspace.ancestry import is_ancestor
-from workspacefs.workspace.history import CommitSource
+from workspacefs.workspace.history import CommitSource, RememberingSource
 
 _OURS: Final = 1
 _THEIRS: Final = 2
@@ -71,12 +71,24 @@ class _Search:
         while any(not self._marks[ref.id] & _BENEATH for _, _, ref in self._queue):
             first = heapq.heappop(self._queue)[2]
             second = heapq.heappop(self._queue)[2] if self._queue else first
-            in_one_round(self._backend, partial(self._load, second), partial(self._load, first))
+            if not self._has(first) and not self._has(second) and first is not second:
+                in_one_round(self._backend, partial(self._load, second), partial(self._load, first))
+            self._load(first)
+            self._load(second)
             self._follow(first)
             self._follow(second)
         return [
             self._loaded[commit_id] for commit_id, marks in self._marks.items() if marks == _COMMON
         ]
+
+    def _has(self, ref: Ref) -> bool:
+        if ref.id in self._loaded:
+            return True
+        source = self._source
+        known = source.peek_commit(ref) if isinstance(source, RememberingSource) else None
+        if known is not None:
+            self._loaded[ref.id] = ref, known
+        return known is not None
 
     def _load(self, ref: Ref) -> None:
         if ref.id not in self._loaded:
