@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import time
@@ -64,7 +63,7 @@ def test_killed_while_merging(machine: Machine, is_dirty: bool) -> None:
             time.sleep(rng.uniform(0.1, 0.5))
             kill(mine.pid)
             update.wait()
-        mine = again(machine, mine)
+        mine = mine.again()
         if (mine.path / f"new {turn}").exists():
             seen["after"] += 1
             check(mine, own, other)
@@ -75,27 +74,11 @@ def test_killed_while_merging(machine: Machine, is_dirty: bool) -> None:
             check(mine, own, other)
         if is_dirty:
             mine.commit(own)
-    mine.commit("last") if is_dirty else None
     landed = machine.json("merge", "--into", "main", mine.path)
     assert landed["conflicts"] == []
     fresh = machine.mount("fresh", session="fresh")
     assert contents(fresh.path) == contents(mine.path)
     assert seen["before"] + seen["after"] == ROUNDS
-
-
-def again(machine: Machine, mount: Mount) -> Mount:
-    """Have the session mounted again, by us or by the supervisor."""
-    machine.wait_until(lambda: os.path.ismount(mount.path) and _answers(mount.path))
-    pid = int(str(machine.json("stats", mount.path)["pid"]))
-    return Mount(machine, mount.path, {**mount.document, "pid": pid})
-
-
-def _answers(path: Path) -> bool:
-    try:
-        os.listdir(path)
-    except OSError:
-        return False
-    return True
 
 
 def check(mine: Mount, own: str, other: str) -> None:
