@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -25,3 +25,16 @@ def in_one_round(backend: Backend, beside: Callable[[], S], own: Callable[[], T]
         future = executor.submit(beside)
         answer = own()
     return future.result(), answer
+
+
+def iter_answers(
+    backend: Backend, call: Callable[[S], T], asked: Iterable[S], *, at_once: int = 16
+) -> Iterator[T]:
+    """Yield `call(one)` for each one that is asked, in that order; `at_once` of them at the same
+    time, if the store is far. Raises what the first call that failed raised.
+    """
+    if backend.is_local:
+        yield from map(call, asked)
+        return
+    with ThreadPoolExecutor(at_once) as executor:
+        yield from executor.map(call, asked)

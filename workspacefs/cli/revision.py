@@ -31,10 +31,10 @@ class Place(NamedTuple):
         return self.workspace.resolve(self.rev)
 
     def is_empty(self) -> bool:
-        """Tell whether the revision is a branch or session that has no commit yet."""
+        """Tell whether the revision is a session that has no commit yet, or all there is."""
         for kind in RefKind:
             try:
-                found = self.workspace.refs.find(kind, self.rev)
+                found = self.workspace.refs.find_live(kind, self.rev)
             except UsageError:  # "main~2" names no ref, so it is none without a commit
                 return False
             if found is not None:
@@ -59,7 +59,7 @@ def open_place(
                 f"both @{at_rev} and {rev} name a revision; give one", kind="usage.rev"
             )
     session = find_session_of(where or ".", context.state) if _is_path(where) else None
-    if session is None and where is not None and rev is None and not _is_store(where):
+    if session is None and where is not None and rev is None and not is_store(where):
         session = find_session_of(".", context.state)
         if session is not None:
             where, rev = None, where
@@ -85,5 +85,6 @@ def _is_path(where: str | None) -> bool:
     return where is None or os.path.lexists(where)
 
 
-def _is_store(where: str) -> bool:
+def is_store(where: str) -> bool:
+    """Tell whether a word is a store, or a directory that may lie in a mount, and no name."""
     return ":" in where or where.startswith((".", "/", "~")) or os.path.isdir(where)

@@ -38,6 +38,8 @@ from workspacefs.refs.session import (
 )
 
 VALUE_MAX_BYTES: Final = 64 * 1024 * 1024
+EMPTY_MAX_BYTES: Final = 768
+"""A longer value has a commit in it: one without takes 400 bytes and the name of who moved it."""
 
 
 class RefKind(enum.Enum):
@@ -53,13 +55,14 @@ class RefRecord:
     """Where a ref points, and who moved it there."""
 
     commit_id: CommitId | None = None
-    """None: nothing was committed yet; then body and locators are empty."""
+    """None: nothing was committed yet; then body and locators are empty. A branch or tag without a
+    commit is none: it was deleted."""
     commit_body: bytes = b""
     """The commit itself; checked against `commit_id` when it is read."""
     commit_locators: tuple[Locator | None, ...] = ()
     """Of the commit's references, in body order."""
     locator: Locator | None = None
-    """Of the commit's own record."""
+    """Of the commit's own record; without a commit, of the one that there was before."""
     write_id: str = ""
     """Of the write that stored this value; drawn by Refs when empty."""
     moved_at_ns: int = 0
@@ -77,6 +80,10 @@ class RefRecord:
             raise IntegrityError("the ref has no commit", kind="ref.empty")
         what = f"commit {self.commit_id.hex()[:12]}"
         return decode_commit(self.commit_body, self.commit_locators, what=what)
+
+    def emptied(self) -> RefRecord:
+        """Return what a branch or tag holds that led here and was deleted."""
+        return RefRecord(locator=self.locator)
 
     def ref(self) -> Ref | None:
         """Return the reference to the commit, or None when there is none."""

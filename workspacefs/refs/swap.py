@@ -19,11 +19,18 @@ from workspacefs.errors import (
     IntegrityError,
     KeyAbsentError,
     NotFoundError,
+    RefusedError,
     UnavailableError,
     UsageError,
 )
 from workspacefs.names import check_ref_name
-from workspacefs.refs.record import RefKind, RefRecord, decode_ref, encode_ref
+from workspacefs.refs.record import (
+    EMPTY_MAX_BYTES,
+    RefKind,
+    RefRecord,
+    decode_ref,
+    encode_ref,
+)
 
 _PREFIXES: Final = {
     RefKind.BRANCH: "refs/branches/",
@@ -75,6 +82,8 @@ class Refs:
     def find(self, kind: RefKind, name: str) -> tuple[RefRecord, Version] | None:
         """Return what a ref holds and the token to replace it by, or None.
 
+        A branch or tag without a commit was deleted; `find_live` passes over it.
+
         Raises:
             IntegrityError: The stored value is damaged; the message names its key.
             UsageError: No ref may have such a name.
@@ -85,6 +94,11 @@ class Refs:
         except KeyAbsentError:
             return None
         return decode_ref(value, key=key), version
+
+    def find_live(self, kind: RefKind, name: str) -> tuple[RefRecord, Version] | None:
+        """Return what `find` does, but None for a branch or tag that was deleted."""
+        found = self.find(kind, name)
+        return found if found is not None and _is_live(kind, found[0]) else None
 
     def get(self, kind: RefKind, name: str) -> tuple[RefRecord, Version]:
         """Return what a ref holds and the token to replace it by.
@@ -99,7 +113,8 @@ class Refs:
         return found
 
     def iter_names(self, kind: RefKind) -> Iterator[str]:
-        """Yield the names of all refs of a kind, in the order of their keys.
+        """Yield the names of all refs of a kind, in the order of their keys; of branches and tags
+        not those that were deleted. Reads only values that are short enough to say so.
 
         Raises:
             IntegrityError: A key stands for no name that a ref may have.
@@ -113,16 +128,18 @@ class Refs:
                 raise _foreign(info.key) from exc
             if key != info.key:
                 raise _foreign(info.key)
-            yield name
+            if info.size_bytes > EMPTY_MAX_BYTES or not self._is_deleted(kind, name):
+                yield name
 
     def iter(self, kind: RefKind) -> Iterator[tuple[str, RefRecord]]:
-        """Yield name and record of all refs of a kind, in the order of their keys.
+        """Yield name and record of all refs of a kind, in the order of their keys; of branches and
+        tags not those that were deleted.
 
         Raises:
             IntegrityError: A value is damaged; the message names its key.
         """
         for name in self.iter_names(kind):
-            found = self.find(kind, name)
+            found = self.find_live(kind, name)
             if found is not None:  # else deleted meanwhile
                 yield name, found[0]
 
@@ -170,6 +187,12 @@ class Refs:
     def delete(self, kind: RefKind, name: str) -> None:
         """Remove a ref, whatever it holds, if it is there."""
         self._backend.delete(ref_key(kind, name))
+
+    def _is_deleted(self, kind: RefKind, name: str) -> bool:
+        try:
+            return kind is not RefKind.SESSION and self.find_live(kind, name) is None
+        except (IntegrityError, RefusedError):
+            return False  # whoever reads it is told
 
     def _write(self, key: str, data: bytes, expected: Version | None) -> Version | None:
         if expected is None:
@@ -219,6 +242,10 @@ class Refs:
         return NotFoundError(
             f"no {kind.value} is called {name}; {hint}", kind="ref.absent", ref=name
         )
+
+
+def _is_live(kind: RefKind, record: RefRecord) -> bool:
+    return kind is RefKind.SESSION or record.commit_id is not None
 
 
 def _foreign(key: str) -> IntegrityError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from functools import partial
 
 from workspacefs.backend.contract import Backend
@@ -19,7 +19,17 @@ def is_ancestor(
     source: CommitSource,
     backend: Backend,
 ) -> bool:
-    """Tell whether `newer` is `older` or descends from it.
+    """Tell whether `newer` is `older` or descends from it. See is_ancestor_of_any."""
+    return is_ancestor_of_any(older, [newer], source, backend)
+
+
+def is_ancestor_of_any(
+    older: tuple[Ref, Commit],
+    newer: Iterable[tuple[Ref, Commit]],
+    source: CommitSource,
+    backend: Backend,
+) -> bool:
+    """Tell whether one of `newer` is `older` or descends from it.
 
     Both histories are followed back, a commit of each in one round trip, newest first: where the
     one of `newer` meets that of `older` it need not be followed, since no commit descends from its
@@ -28,7 +38,7 @@ def is_ancestor(
     """
     wanted = older[0].id
     loaded: dict[bytes, Commit] = {}
-    above, below = _Frontier(newer, loaded), _Frontier(older, loaded)
+    above, below = _Frontier(newer, loaded), _Frontier([older], loaded)
     while wanted not in above.seen:
         left, right = above.pop(unless=below.seen), below.pop(unless=frozenset())
         if left is None:
@@ -47,11 +57,13 @@ def is_ancestor(
 class _Frontier:
     """Commits that are known by reference, and not loaded yet."""
 
-    def __init__(self, head: tuple[Ref, Commit], loaded: dict[bytes, Commit]) -> None:
-        self.seen: set[bytes] = {head[0].id}
+    def __init__(self, heads: Iterable[tuple[Ref, Commit]], loaded: dict[bytes, Commit]) -> None:
+        self.seen: set[bytes] = set()
         self._loaded = loaded
         self._queue: list[tuple[int, int, Ref]] = []
-        self.add(*head)
+        for ref, commit in heads:
+            self.seen.add(ref.id)
+            self.add(ref, commit)
 
     def add(self, ref: Ref, commit: Commit) -> None:
         """Note a commit, its parents, and what is above those that were loaded already."""

@@ -1,93 +1,38 @@
-"""The operation log: which refs moved from where to where, by whom; and moving one back.
-
-An entry is written before its move (publish.py), so there may be some of moves that never were.
-Reading it takes one request for each thousand entries, and one for each that is shown.
-"""
+"""Moving a ref back to where it was before an operation of the log."""
 
 from __future__ import annotations
 
-import json
-from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from workspacefs.errors import (
-    IntegrityError,
-    MovedError,
-    NotFoundError,
-    RefusedError,
-    UsageError,
-)
+from workspacefs.errors import MovedError, NotFoundError, RefusedError
 from workspacefs.ids import CommitId
-from workspacefs.objects.refs import Ref
+from workspacefs.objects.refs import Locator, Ref
 from workspacefs.refs import Moved, RefKind, RefRecord, SavedWork, SessionRecord
 from workspacefs.statedir import StateDir
+from workspacefs.workspace.branch_renaming import rename_back
+from workspacefs.workspace.branches import record_of
 from workspacefs.workspace.local import LocalSession
-from workspacefs.workspace.publish import OPS_PREFIX, RefMove, log_move, make_move, plan_move
+from workspacefs.workspace.operation_log import Operation, find_operation, newest_operations
+from workspacefs.workspace.publish import RefMove, log_move, make_move, plan_move
 from workspacefs.workspace.session_deletion import has_work
 from workspacefs.workspace.sessions import held_error
 from workspacefs.workspace.workspace import Workspace
 
-_FORMAT: Final = 1
-_ID_MIN: Final = 4
+__all__ = ["Operation", "find_operation", "newest_operations", "undo_operation"]
+
 _OF_COMMITS: Final = ("commit", "settle")
 """What moves a session's ref to a commit that was made in it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
-    """One entry of the log."""
-
-    id: str
-    """Write id of the move, hex."""
-    action: str
-    kind: RefKind
-    name: str
-    old: CommitId | None
-    new: CommitId | None
-    time_ns: int
-    by: str
-
-
-def newest_operations(workspace: Workspace, limit: int) -> list[Operation]:
-    """Return the latest operations, the newest first.
-
-    Raises:
-        IntegrityError: An entry is damaged.
-    """
-    keys = deque(_iter_keys(workspace), maxlen=limit)
-    return [_load(workspace, key) for key in reversed(keys)]
-
-
-def find_operation(workspace: Workspace, prefix: str) -> Operation:
-    """Return the operation whose id begins with some digits.
-
-    Raises:
-        NotFoundError: There is none.
-        UsageError: There are several, or the digits are fewer than four.
-    """
-    if len(prefix) < _ID_MIN:
-        raise UsageError(f"give at least {_ID_MIN} digits of an operation's id", kind="op.short")
-    keys = [key for key in _iter_keys(workspace) if key.rpartition("-")[2].startswith(prefix)]
-    if not keys:
-        raise NotFoundError(
-            f"there is no operation {prefix}; workspacefs oplog lists them", kind="op.absent"
-        )
-    if len(keys) > 1:
-        raise UsageError(
-            f"{prefix} is the beginning of {len(keys)} operations; give more digits",
-            kind="op.ambiguous",
-        )
-    return _load(workspace, keys[0])
 
 
 def undo_operation(
     workspace: Workspace, state: StateDir, operation: Operation, *, moved_by: str
 ) -> RefRecord:
     """Move a ref back to where it was before an operation, if it is where that left it; return what
-    the ref holds now. It survives power loss on return. Of a branch, the undoing can be undone.
+    the ref holds now. It survives power loss on return. Of a branch or tag, the undoing can be
+    undone; of one that was renamed, both names are moved back, whichever of the two moves is given.
 
     A session keeps its files: what a commit made of them is uncommitted work again, and committing
     it is the way back.
@@ -104,6 +49,8 @@ def undo_operation(
         RefusedError: There is nothing to move back, or this machine has work that builds on what
             would be.
     """
+    if operation.kind is RefKind.BRANCH and operation.other_name:
+        return _undo_renaming(workspace, operation, moved_by)
     if operation.kind is not RefKind.SESSION:
         return _undo(workspace, operation, moved_by, lambda: None)
     local = LocalSession.lock(state, workspace.id, operation.name)
@@ -134,7 +81,7 @@ def _undo(
     else:
         if current.write_id != operation.id:
             raise _moved_on(operation, current)
-        target, session = _record_at(workspace, operation.old), None
+        target, session = _record_before(workspace, operation, current), None
     move = RefMove(
         kind=kind, name=name, expected=version, previous=current, action="undo",
         moved_by=moved_by, session=session,
@@ -196,14 +143,39 @@ def _has_work(name: str) -> RefusedError:
     )
 
 
+def _undo_renaming(workspace: Workspace, operation: Operation, moved_by: str) -> RefRecord:
+    record = rename_back(workspace, operation, moved_by=moved_by)
+    if record is None:
+        found = workspace.refs.find(operation.kind, operation.name)
+        raise _moved_on(operation, RefRecord() if found is None else found[0])
+    return record
+
+
+def _record_before(workspace: Workspace, operation: Operation, current: RefRecord) -> RefRecord:
+    """Return what a branch or tag held before an operation after which it holds `current`."""
+    if operation.old is None:
+        return current.emptied()
+    if current.commit_id is None and current.locator is not None:
+        # It was deleted, so it may be that nothing else leads there.
+        return record_of(workspace, Ref(operation.old, current.locator))
+    return _record_at(workspace, operation.old)
+
+
 def _record_at(workspace: Workspace, commit_id: CommitId | None) -> RefRecord:
     if commit_id is None:
         return RefRecord()
-    ref, _ = workspace.resolve(commit_id.hex())
-    body, locators = workspace.store.load_commit_record(Ref(ref.id, ref.locator))
-    return RefRecord(
-        commit_id=commit_id, commit_body=body, commit_locators=locators, locator=ref.locator
-    )
+    return record_of(workspace, Ref(commit_id, _locate(workspace, commit_id)))
+
+
+def _locate(workspace: Workspace, commit_id: CommitId) -> Locator | None:
+    try:
+        return workspace.resolve(commit_id.hex())[0].locator
+    except NotFoundError:
+        # Nothing leads there any more. The packs' own tables tell, after a longer search.
+        locator = workspace.store.locate(commit_id)
+        if locator is None:
+            raise
+        return locator
 
 
 def _moved_on(operation: Operation, current: RefRecord) -> MovedError:
@@ -213,33 +185,3 @@ def _moved_on(operation: Operation, current: RefRecord) -> MovedError:
         kind="op.superseded",
         operation=operation.id,
     )
-
-
-def _iter_keys(workspace: Workspace) -> Iterator[str]:
-    return (info.key for info in workspace.backend.iter_keys(OPS_PREFIX))
-
-
-def _load(workspace: Workspace, key: str) -> Operation:
-    try:
-        entry: dict[str, Any] = json.loads(workspace.backend.get(key))
-        if entry["format"] > _FORMAT:
-            raise RefusedError(
-                f"{key} is of format {entry['format']}, newer than {_FORMAT}; use a newer release",
-                kind="format.newer",
-            )
-        return Operation(
-            id=str(entry["write_id"]),
-            action=str(entry["action"]),
-            kind=RefKind(entry["kind"]),
-            name=str(entry["name"]),
-            old=_commit(entry["old"]),
-            new=_commit(entry["new"]),
-            time_ns=int(entry["time_ns"]),
-            by=str(entry["by"]),
-        )
-    except (ValueError, KeyError, TypeError) as exc:
-        raise IntegrityError(f"{key} is damaged", kind="op.damaged") from exc
-
-
-def _commit(text: str | None) -> CommitId | None:
-    return None if text is None else CommitId(bytes.fromhex(text))

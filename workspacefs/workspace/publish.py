@@ -64,6 +64,8 @@ class RefMove:
     moved_by: str
     session: SessionRecord | None = None
     """New session part; for sessions only."""
+    other_name: str = ""
+    """Of a branch that is renamed: the name that it had, or gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def plan_move(workspace: Workspace, commit_id: CommitId | None, move: RefMove) -
     now_ns = workspace.clock.now_ns()
     previous = move.previous
     old = previous.commit_id if previous is not None else None
-    entry = {
+    entry: dict[str, object] = {
         "format": 1,
         "action": move.action,
         "kind": move.kind.value,
@@ -98,6 +100,8 @@ def plan_move(workspace: Workspace, commit_id: CommitId | None, move: RefMove) -
         "time_ns": now_ns,
         "by": move.moved_by,
     }
+    if move.other_name:
+        entry["other"] = move.other_name
     line = json.dumps(entry, sort_keys=True, separators=(",", ":")).encode("ascii") + b"\n"
     return PlannedMove(move, write_id, f"{OPS_PREFIX}{now_ns:020d}-{write_id}", line)
 

@@ -297,7 +297,7 @@ def _new_record(
     lease: Lease | None,
     policy: SessionPolicy,
 ) -> RefRecord:
-    found = workspace.refs.find(RefKind.BRANCH, branch)
+    found = workspace.refs.find_live(RefKind.BRANCH, branch)
     if found is None and branch != DEFAULT_BRANCH:
         names = ", ".join(workspace.refs.iter_names(RefKind.BRANCH)) or "none"
         raise NotFoundError(

@@ -189,7 +189,7 @@ class Workspace:
     def _resolve_name(self, name: str, rev: str) -> tuple[Ref, Commit]:
         for kind in RefKind:
             try:
-                found = self.refs.find(kind, name)
+                found = self.refs.find_live(kind, name)
             except UsageError:
                 break  # no ref can have such a name, so none does
             if found is not None:

@@ -69,7 +69,13 @@ def _undo_operation(
     record = operations.undo_operation(workspace, context.state, operation, moved_by=who)
     head = None if record.commit_id is None else record.commit_id.hex()
     kind = operation.kind.value
-    context.out.line(f"undid {operation.action}: {kind} {operation.name} is at {short_id(head)}")
+    name = operation.name
+    if operation.other_name:
+        name = operation.name if operation.new is None else operation.other_name
+    if head is None and kind != "session":
+        context.out.line(f"undid {operation.action}: there is no {kind} {name} any more")
+    else:
+        context.out.line(f"undid {operation.action}: {kind} {name} is at {short_id(head)}")
     if kind == "session" and operation.action != "delete":
         context.out.note("what that commit had is uncommitted work of the session again")
-    return {"operation": operation.id, "kind": kind, "name": operation.name, "head": head}
+    return {"operation": operation.id, "kind": kind, "name": name, "head": head}
