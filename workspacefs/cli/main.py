@@ -54,6 +54,8 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "conflicts": Command("conflicts", "list what two sides did that is left to be settled"),
     "resolve": Command("resolve", "settle a conflict: by one side, by both, or as it stands"),
     "revert": Command("revert", "take back what some commits changed, and keep the rest"),
+    "branch": Command("branch", "list, create, delete and rename branches"),
+    "tag": Command("tag", "list, create and delete tags: names of commits that never move"),
     "log": Command("log", "list commits: who, when, why"),
     "show": Command("show", "show one commit and what it changed"),
     "ls": Command("ls", "list a directory of a revision, without a mount"),
