@@ -347,6 +347,20 @@ def test_renaming_is_not_undone_after_either_moved(store: Store) -> None:
     assert store.names() == {"main": store.two, "new": store.two}
 
 
+def test_only_the_latest_renaming_is_undone(store: Store) -> None:
+    """An earlier one of the same two names is not what brought them there."""
+    store.create(BRANCH, "old", store.one)
+    store.rename("old", "new")
+    store.undo()
+    store.rename("old", "new")
+
+    for number in (2, 3, 4, 5):
+        with pytest.raises(MovedError):
+            store.undo(number)
+
+    assert store.names() == {"main": store.two, "new": store.one}
+
+
 def test_renaming_what_is_not_there_is_told(store: Store) -> None:
     """With a name that was meant, perhaps."""
     with pytest.raises(NotFoundError, match="did you mean main"):

@@ -86,10 +86,7 @@ def rename_back(workspace: Workspace, operation: Operation, *, moved_by: str) ->
     there = workspace.refs.find(RefKind.BRANCH, new_name)
     if gone is None or there is None or operation.id not in (gone[0].write_id, there[0].write_id):
         return None
-    for found, is_there, other_name in ((gone, False, new_name), (there, True, name)):
-        record = found[0]
-        if (record.commit_id is not None) is not is_there:
-            return None
+    for (record, _), other_name in ((gone, new_name), (there, name)):
         if not _is_half(workspace, record, other_name):
             return None
     return rename_branch(workspace, new_name, name, renamed_by=moved_by, action=UNDO)
