@@ -65,7 +65,7 @@ def classify(changes: Iterable[Change]) -> list[PathChange]:
         if change.old is None:
             added.append(change)
         if change.old is not None and change.new is not None:
-            kind = _kind_of(change.old, change.new)
+            kind = kind_of_change(change.old, change.new)
             if kind is not None:
                 found.append(PathChange(kind, *change))
         elif change.new is None:
@@ -83,7 +83,7 @@ def classify(changes: Iterable[Change]) -> list[PathChange]:
         came_from.add(before.path)
         renamed[change.path] = before.path
         if not _moved_with_parent(change.path, before.path, renamed) or (
-            _kind_of(before.old, change.new) is not None
+            kind_of_change(before.old, change.new) is not None
         ):
             found.append(
                 PathChange(ChangeKind.RENAMED, change.path, before.old, change.new, before.path)
@@ -93,7 +93,11 @@ def classify(changes: Iterable[Change]) -> list[PathChange]:
     return found
 
 
-def _kind_of(old: Entry, new: Entry) -> ChangeKind | None:
+def kind_of_change(old: Entry, new: Entry) -> ChangeKind | None:
+    """Return how two entries of one path differ; None: in nothing but times and link counts.
+
+    Of directories, what lies below does not count.
+    """
     if not _same_kind(old, new):
         return ChangeKind.TYPE
     if not old.is_dir and _content_of(old) != _content_of(new):

@@ -1,0 +1,1 @@
+"""What became of paths and of lines through history: which commits changed them, who wrote them."""
