@@ -31,6 +31,10 @@ class Output:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
 
+    def flush(self) -> None:
+        """Have whoever reads see now what was printed."""
+        sys.stdout.flush()
+
     def note(self, text: str) -> None:
         """Tell a person something beside the result, on standard error; nothing under --json."""
         if not self.as_json:
