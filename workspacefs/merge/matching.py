@@ -89,12 +89,20 @@ class LineMatcher:
         return _longest_ascending(pairs)
 
     def _between(self, span: Span, anchors: Sequence[tuple[int, int]]) -> Iterator[Span]:
+        """Match the anchors; yield what lies between them and has lines on both sides."""
         low, other_low = span.low, span.other_low
-        for at, other_at in anchors:
-            self._pairs.append((at, other_at, 1))
-            yield Span(low, at, other_low, other_at)
+        run, other_run = low, other_low
+        for at, other_at in (*anchors, (span.high, span.other_high)):
+            if at != low or other_at != other_low:
+                if low > run:
+                    self._pairs.append((run, other_run, low - run))
+                if at > low and other_at > other_low:
+                    yield Span(low, at, other_low, other_at)
+                run, other_run = at, other_at
             low, other_low = at + 1, other_at + 1
-        yield Span(low, span.high, other_low, span.other_high)
+        # The end stands for a line of its own, which matches nothing.
+        if low - 1 > run:
+            self._pairs.append((run, other_run, low - 1 - run))
 
     def _match_edits(self, span: Span) -> None:
         """Match what a shortest edit script leaves, unless it would be too long."""
@@ -144,6 +152,9 @@ def _trace(
 
 def _longest_ascending(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return a longest part of `pairs` (ascending in the first) that ascends in the second."""
+    seconds = [second for _, second in pairs]
+    if sorted(seconds) == seconds:  # nothing has moved: seconds differ, so they ascend
+        return list(pairs)
     ends: list[int] = []  # second of the last pair of the best part of each length
     last: list[int] = []  # number of that pair
     before: list[int] = []  # number of the pair before each one
