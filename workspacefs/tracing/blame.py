@@ -248,7 +248,13 @@ def _parted(spans: Iterable[_Span], common: Iterable[Block]) -> tuple[list[_Span
     ends = [block.other_start + block.lines for block in blocks]
     for span in spans:
         at, end = span.start, span.start + span.lines
-        for block in blocks[bisect_right(ends, at) :]:
+        index = bisect_right(ends, at)
+        if index < len(blocks) and blocks[index].other_start <= at and end <= ends[index]:
+            # Most spans lie in one block: no more of them is looked at than must be.
+            start, other_start, _ = blocks[index]
+            handed.append(_Span(span.final, start + at - other_start, span.lines))
+            continue
+        for block in blocks[index:]:
             low, high = max(block.other_start, at), min(block.other_start + block.lines, end)
             if low >= high:
                 break
