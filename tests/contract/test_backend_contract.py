@@ -229,6 +229,20 @@ def test_listing_is_ascending_by_key(backend: Backend) -> None:
     assert listed == [(key, len(key)) for key in sorted(keys)]
 
 
+def test_listing_shows_what_was_replaced(backend: Backend) -> None:
+    """Whoever compares two listings sees each value that differs, if they say anything of it."""
+    version = backend.put_if_absent("refs/a", b"1")
+    assert version is not None
+    backend.put("refs/b", [b"1"])
+    before = {info.key: info.state for info in backend.iter_keys("refs/")}
+
+    backend.put_if_version("refs/a", b"2", version)
+
+    after = {info.key: info.state for info in backend.iter_keys("refs/")}
+    assert after["refs/a"] is None or after["refs/a"] != before["refs/a"]
+    assert after["refs/b"] is None or after["refs/b"] == before["refs/b"]
+
+
 @pytest.mark.parametrize("prefix", ["", "a", "a/", "a/b", "a/b/", "b", "zz", "a-"])
 @pytest.mark.parametrize("start_after", ["", "a", "a/", "a/b", "a/b/c", "a/z", "b", "zzz"])
 def test_listing_by_prefix_and_start(backend: Backend, prefix: str, start_after: str) -> None:

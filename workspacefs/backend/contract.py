@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NewType, Protocol
 
 from workspacefs.errors import UsageError
@@ -44,6 +44,9 @@ class KeyInfo:
 
     key: str
     size_bytes: int
+    state: str | None = field(default=None, compare=False)
+    """Differs from that of an earlier listing if the value does; no Version, and good for nothing
+    but to be compared. None: the listing does not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -31,6 +32,7 @@ from workspacefs.errors import BusyError, IntegrityError, KeyAbsentError, Worksp
 
 _ABSENT: Final = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EISDIR))
 _NO_LINKS: Final = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK))
+_RACY_NS: Final = 2_000_000_000
 
 
 class FileBackend:
@@ -254,11 +256,21 @@ class FileBackend:
                     yield key
             elif key.startswith(prefix) and key > start_after:
                 try:
-                    yield KeyInfo(key, entry.stat().st_size)
+                    status = entry.stat()
                 except FileNotFoundError:
                     continue  # deleted since
                 except OSError as exc:
                     raise disk_error(exc, "list", path) from exc
+                yield KeyInfo(key, status.st_size, _state_of(status))
+
+
+def _state_of(status: os.stat_result) -> str | None:
+    """Return what tells a value from others under its key, which are other files. None: it is so
+    young that a later one may have the number of its inode and, by a coarse clock, its time.
+    """
+    if time.time_ns() - status.st_mtime_ns < _RACY_NS:
+        return None
+    return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
 
 
 def _version_of(value: bytes) -> Version:

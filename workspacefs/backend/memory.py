@@ -73,7 +73,7 @@ class MemoryBackend:
         """Yield keys in ascending order. See Backend.iter_keys."""
         with _lock:
             found = [
-                KeyInfo(key, len(value))
+                KeyInfo(key, len(value), _version_of(value))
                 for key, value in self._values.items()
                 if key.startswith(prefix) and key > start_after
             ]

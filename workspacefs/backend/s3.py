@@ -258,7 +258,7 @@ class S3Backend:
 
 def _page_of(answer: Mapping[str, Any], connection: S3Connection) -> Page:
     keys = [
-        KeyInfo(connection.key_of(found["Key"]), found["Size"])
+        KeyInfo(connection.key_of(found["Key"]), found["Size"], found.get("ETag"))
         for found in answer.get("Contents", ())
         # Consoles mark directories by an empty value whose key ends with a slash.
         if not found["Key"].endswith("/")

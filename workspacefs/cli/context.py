@@ -20,6 +20,7 @@ class Output:
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
+        self._has_rows = False
 
     def line(self, text: str = "") -> None:
         """Print a line for a person; nothing under --json."""
@@ -40,9 +41,22 @@ class Output:
         if not self.as_json:
             sys.stderr.write(text + "\n")
 
+    def row(self, document: Mapping[str, object]) -> None:
+        """Under --json, print one document of many, on a line of its own, at once."""
+        if self.as_json:
+            self._has_rows = True
+            self.document(document)
+
+    def flush(self) -> None:
+        """Have whoever reads the output see all of it now."""
+        sys.stdout.flush()
+
     def document(self, document: Mapping[str, object]) -> None:
-        """Print the one document."""
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+        """Print the one document; behind rows, as one of them."""
+        indent = None if self._has_rows else 2
+        sys.stdout.write(json.dumps(document, indent=indent) + "\n")
+        if self._has_rows:
+            sys.stdout.flush()
 
 
 class Context(NamedTuple):

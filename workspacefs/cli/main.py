@@ -44,6 +44,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "restore": Command("restore", "have a mount show an earlier state; what it showed is kept"),
     "undo": Command("undo", "take back a restore, or a move of a branch or session"),
     "oplog": Command("oplog", "list what moved branches and sessions, and restores"),
+    "watch": Command("watch", "tell what happens to branches and sessions, as it happens"),
     "pause": Command("pause", "store a session's work, unmount it, and leave nothing here"),
     "resume": Command("resume", "go on with a session, on this machine or another"),
     "status": Command("status", "list what a session changed since its base commit"),
@@ -118,8 +119,9 @@ def _run(arguments: list[str], environ: Mapping[str, str]) -> int:
         return _report(exc, out)
     except SystemExit as exc:  # --help has been printed
         return exc.code if isinstance(exc.code, int) else int(ExitCode.USAGE)
-    if out.as_json:
-        out.document({name: value for name, value in document.items() if name != EXIT_MEMBER})
+    members = {name: value for name, value in document.items() if name != EXIT_MEMBER}
+    if out.as_json and members:  # none: the command has told all as rows
+        out.document(members)
     code = document.get(EXIT_MEMBER, int(ExitCode.OK))
     assert isinstance(code, int)
     return code

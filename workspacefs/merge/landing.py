@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from workspacefs.ids import CommitId
 from workspacefs.merge.base import base_of
 from workspacefs.merge.conflicts import Conflict
 from workspacefs.merge.lines import Labels
@@ -16,6 +17,7 @@ from workspacefs.objects.commits import Commit, Provenance
 from workspacefs.objects.refs import Ref
 from workspacefs.workspace.land import Joined, Tip, head_of
 from workspacefs.workspace.publish import RefMove, SealedCommit, seal_and_log
+from workspacefs.workspace.refusals import RefusedLanding, note_refusal
 from workspacefs.workspace.workspace import Workspace
 
 
@@ -28,6 +30,25 @@ class Refusal:
     bases: tuple[Ref, ...]
     conflicts: tuple[Conflict, ...]
     """In order of path; ours is the commit's side, theirs the branch's."""
+
+    def note(
+        self, workspace: Workspace, branch: str, commit: Ref, *, name: str, who: Provenance
+    ) -> None:
+        """Have whoever watches the workspace know, if the store takes it."""
+        note_refusal(
+            workspace,
+            RefusedLanding(
+                branch=branch,
+                tip=CommitId(self.tip.id),
+                commit=CommitId(commit.id),
+                name=name,
+                by=who.author,
+                agent=who.agent,
+                time_ns=workspace.clock.now_ns(),
+                conflicts=tuple((one.kind.value, one.path) for one in self.conflicts),
+                count=len(self.conflicts),
+            ),
+        )
 
 
 class LandingMerge:
@@ -79,6 +100,9 @@ class LandingMerge:
                 writer.abort()
                 conflicts = tuple(conflict.mirrored() for conflict in merged.conflicts)
                 self.refusal = Refusal(tip_ref, base.commits, conflicts)
+                self.refusal.note(
+                    workspace, tip.branch, head.ref, name=self._name, who=self._provenance
+                )
                 return None
             commit = Commit(
                 root=merged.root,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from workspacefs.backend.contract import UNCHANGED_KINDS, Backend, Version
+from workspacefs.backend.contract import UNCHANGED_KINDS, Backend, KeyInfo, Version
 from workspacefs.backend.retry import Retries, RetryPolicy
 from workspacefs.clock import Clock
 from workspacefs.errors import (
@@ -119,6 +119,20 @@ class Refs:
         Raises:
             IntegrityError: A key stands for no name that a ref may have.
         """
+        for name, info in self._iter_infos(kind):
+            if info.size_bytes > EMPTY_MAX_BYTES or not self._is_deleted(kind, name):
+                yield name
+
+    def iter_states(self, kind: RefKind) -> Iterator[tuple[str, str | None]]:
+        """Yield the name of each ref of a kind, deleted ones too, and what differs from an earlier
+        listing if its value does (None: the store does not say); in the order of their keys.
+
+        Raises:
+            IntegrityError: A key stands for no name that a ref may have.
+        """
+        return ((name, info.state) for name, info in self._iter_infos(kind))
+
+    def _iter_infos(self, kind: RefKind) -> Iterator[tuple[str, KeyInfo]]:
         prefix = _PREFIXES[kind]
         for info in self._backend.iter_keys(prefix):
             name = info.key[len(prefix) :].replace(_SLASH, "/")
@@ -128,8 +142,7 @@ class Refs:
                 raise _foreign(info.key) from exc
             if key != info.key:
                 raise _foreign(info.key)
-            if info.size_bytes > EMPTY_MAX_BYTES or not self._is_deleted(kind, name):
-                yield name
+            yield name, info
 
     def iter(self, kind: RefKind) -> Iterator[tuple[str, RefRecord]]:
         """Yield name and record of all refs of a kind, in the order of their keys; of branches and

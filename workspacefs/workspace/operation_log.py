@@ -35,6 +35,8 @@ class Operation:
     new: CommitId | None
     time_ns: int
     by: str
+    previous_id: str | None = None
+    """Write id of the value that was to be replaced; None: there was none."""
     other_name: str = ""
     """Of a branch that was renamed: the name that it had, or got."""
 
@@ -46,7 +48,7 @@ def newest_operations(workspace: Workspace, limit: int) -> list[Operation]:
         IntegrityError: An entry is damaged.
     """
     keys = deque(_iter_keys(workspace), maxlen=limit)
-    return [_load(workspace, key) for key in reversed(keys)]
+    return [load_operation(workspace, key) for key in reversed(keys)]
 
 
 def find_operation(workspace: Workspace, prefix: str) -> Operation:
@@ -68,14 +70,20 @@ def find_operation(workspace: Workspace, prefix: str) -> Operation:
             f"{prefix} is the beginning of {len(keys)} operations; give more digits",
             kind="op.ambiguous",
         )
-    return _load(workspace, keys[0])
+    return load_operation(workspace, keys[0])
 
 
 def _iter_keys(workspace: Workspace) -> Iterator[str]:
     return (info.key for info in workspace.backend.iter_keys(OPS_PREFIX))
 
 
-def _load(workspace: Workspace, key: str) -> Operation:
+def load_operation(workspace: Workspace, key: str) -> Operation:
+    """Return the entry under a key.
+
+    Raises:
+        IntegrityError: It is damaged.
+        KeyAbsentError: It is not there: the move did not take place, and it was withdrawn.
+    """
     try:
         entry: dict[str, Any] = json.loads(workspace.backend.get(key))
         if entry["format"] > _FORMAT:
@@ -92,6 +100,7 @@ def _load(workspace: Workspace, key: str) -> Operation:
             new=_commit(entry["new"]),
             time_ns=int(entry["time_ns"]),
             by=str(entry["by"]),
+            previous_id=_text_or_none(entry["previous_write_id"]),
             other_name=str(entry.get("other", "")),
         )
     except (ValueError, KeyError, TypeError) as exc:
@@ -100,3 +109,7 @@ def _load(workspace: Workspace, key: str) -> Operation:
 
 def _commit(text: str | None) -> CommitId | None:
     return None if text is None else CommitId(bytes.fromhex(text))
+
+
+def _text_or_none(value: object) -> str | None:
+    return None if value is None else str(value)
