@@ -32,6 +32,7 @@ from workspacefs_daemon.going_back import GoingBack
 from workspacefs_daemon.merging import Merging
 from workspacefs_daemon.merging_in import MergingIn
 from workspacefs_daemon.mounted import Mounted
+from workspacefs_daemon.proposing import Proposing
 from workspacefs_daemon.publishing import Publishing, flush_maps, text_in
 from workspacefs_daemon.restoring import TellKernel
 from workspacefs_daemon.retirement import Retirement
@@ -80,6 +81,7 @@ class Ops:
         self._on_other_keys = on_other_keys
         self._publishing = Publishing(mounted)
         self._merging = Merging(mounted)
+        self._proposing = Proposing(mounted)
         self._checkpoints = Checkpoints(mounted)
         self._merging_in = MergingIn(mounted, self._checkpoints, tell_kernel)
         self._conflicts = Conflicts(mounted)
@@ -126,6 +128,8 @@ class Ops:
             case "settle":
                 with self._moving():
                     return await self._conflicts.settle(args)
+            case "propose":
+                return await self._proposing.propose(args)
             case "fork":
                 return await self._publishing.fork(args)
             case "checkpoint":

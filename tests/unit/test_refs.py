@@ -415,7 +415,7 @@ def test_forged_policies_are_refused(members: dict[str, object]) -> None:
 def test_newer_format_is_refused() -> None:
     """A newer value is told apart from damage."""
     with pytest.raises(RefusedError) as caught:
-        decode_ref(signed(format=4), key="refs/x")
+        decode_ref(signed(format=5), key="refs/x")
 
     assert caught.value.kind == "format.newer"
 

@@ -47,10 +47,6 @@ class Output:
             self._has_rows = True
             self.document(document)
 
-    def flush(self) -> None:
-        """Have whoever reads the output see all of it now."""
-        sys.stdout.flush()
-
     def document(self, document: Mapping[str, object]) -> None:
         """Print the one document; behind rows, as one of them."""
         indent = None if self._has_rows else 2

@@ -29,9 +29,14 @@ from workspacefs.refs.members import (
     require,
     text_of,
 )
+from workspacefs.refs.proposal import (
+    PROPOSAL_FORMAT,
+    ProposalRecord,
+    proposal_json,
+    proposal_of,
+)
 from workspacefs.refs.session import (
     FORMAT_OF_OTHERS,
-    FORMAT_VERSION,
     SessionRecord,
     session_json,
     session_of,
@@ -43,11 +48,12 @@ EMPTY_MAX_BYTES: Final = 768
 
 
 class RefKind(enum.Enum):
-    """The three kinds of names; the value is the noun for messages."""
+    """The kinds of names; the value is the noun for messages."""
 
     BRANCH = "branch"
     TAG = "tag"
     SESSION = "session"
+    PROPOSAL = "proposal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +75,14 @@ class RefRecord:
     """Set by Refs."""
     moved_by: str = ""
     session: SessionRecord | None = None
+    proposal: ProposalRecord | None = None
+
+    @property
+    def needed_format(self) -> int:
+        """The first format that has members for all that this says."""
+        if self.proposal is not None:
+            return PROPOSAL_FORMAT
+        return FORMAT_OF_OTHERS if self.session is None else self.session.needed_format
 
     def commit(self) -> Commit:
         """Return the commit, decoded.
@@ -92,9 +106,9 @@ class RefRecord:
 
 def encode_ref(record: RefRecord) -> bytes:
     """Return the value that is stored for `record`."""
-    session = record.session
+    session, proposal = record.session, record.proposal
     document: Json = {
-        "format": FORMAT_OF_OTHERS if session is None else session.needed_format,
+        "format": record.needed_format,
         "commit": None if record.commit_id is None else record.commit_id.hex(),
         "body": base64.b64encode(record.commit_body).decode("ascii"),
         "locators": [locator_json(locator) for locator in record.commit_locators],
@@ -104,6 +118,8 @@ def encode_ref(record: RefRecord) -> bytes:
         "moved_by": record.moved_by,
         "session": None if session is None else session_json(session),
     }
+    if proposal is not None:
+        document["proposal"] = proposal_json(proposal)
     return _line({**document, "check": _check_of(document)})
 
 
@@ -116,9 +132,9 @@ def decode_ref(value: bytes, *, key: str) -> RefRecord:
     """
     document = _checked(value, key)
     version = document.pop("format", None)
-    if type(version) is int and version > FORMAT_VERSION:
+    if type(version) is int and version > PROPOSAL_FORMAT:
         raise RefusedError(
-            f"{key} is of format {version}, newer than {FORMAT_VERSION}; use a newer release",
+            f"{key} is of format {version}, newer than {PROPOSAL_FORMAT}; use a newer release",
             kind="format.newer",
             key=key,
         )
@@ -165,10 +181,10 @@ def _record_of(version: object, document: Json) -> RefRecord:
         moved_at_ns=int64_of(document.pop("moved_at_ns")),
         moved_by=text_of(document.pop("moved_by")),
         session=None if session is None else session_of(session),
+        proposal=proposal_of(document.pop("proposal")) if "proposal" in document else None,
     )
-    require(not document)
-    needed = FORMAT_OF_OTHERS if record.session is None else record.session.needed_format
-    require(version == needed)
+    require(not document and (record.session is None or record.proposal is None))
+    require(version == record.needed_format)
     return record
 
 

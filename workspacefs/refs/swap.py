@@ -36,11 +36,13 @@ _PREFIXES: Final = {
     RefKind.BRANCH: "refs/branches/",
     RefKind.TAG: "refs/tags/",
     RefKind.SESSION: "refs/sessions/",
+    RefKind.PROPOSAL: "refs/proposals/",
 }
 _PLURALS: Final = {
     RefKind.BRANCH: "branches",
     RefKind.TAG: "tags",
     RefKind.SESSION: "sessions",
+    RefKind.PROPOSAL: "proposals",
 }
 _SLASH: Final = ","
 """Stands for / in keys: no ref name has a comma, so that a and a/b can both be keys."""

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Final, TypeVar
+from typing import Final
 
+from workspacefs.backend.rounds import iter_answers
 from workspacefs.ids import CommitId
 from workspacefs.refs import RefKind, RefRecord
 from workspacefs.workspace.feed_position import Position, RefName, Told, write_mark
@@ -26,11 +26,7 @@ from workspacefs.workspace.operation_log import Operation
 from workspacefs.workspace.refusals import RefusedLanding, list_refusals, newest_number
 from workspacefs.workspace.workspace import Workspace
 
-S = TypeVar("S")
-T = TypeVar("T")
-
-_AT_ONCE: Final = 16
-_SILENT: Final = frozenset(("settle",))
+_SILENT: Final = frozenset(("settle", "claim"))
 """Moves after which the ref says what it said before."""
 
 
@@ -103,7 +99,11 @@ class Feed:
         changed = [
             ref for ref, state in listed.items() if state is None or state != self._states.get(ref)
         ]
-        found = self._in_rounds([*gone, *changed], lambda ref: self._workspace.refs.find(*ref))
+        found = iter_answers(
+            self._workspace.backend,
+            lambda ref: self._workspace.refs.find(*ref),
+            [*gone, *changed],
+        )
         for ref, value in zip([*gone, *changed], found, strict=True):
             record = None if value is None else value[0]
             if self._is_new and record is not None:
@@ -133,7 +133,7 @@ class Feed:
 
         listed: dict[RefName, str | None] = {}
         newest = 0
-        for answer in self._in_rounds([None, *RefKind], list_one):
+        for answer in iter_answers(self._workspace.backend, list_one, [None, *RefKind]):
             if isinstance(answer, int):
                 newest = answer
             else:
@@ -142,12 +142,6 @@ class Feed:
 
     def _is_wanted(self, name: str) -> bool:
         return not self._names or any(fnmatchcase(name, pattern) for pattern in self._names)
-
-    def _in_rounds(self, items: Sequence[T], call: Callable[[T], S]) -> list[S]:
-        if self._workspace.backend.is_local or len(items) < 2:
-            return [call(item) for item in items]
-        with ThreadPoolExecutor(_AT_ONCE) as executor:
-            return list(executor.map(call, items))
 
     # -- telling -----------------------------------------------------------------------------
 

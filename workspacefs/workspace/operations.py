@@ -51,6 +51,12 @@ def undo_operation(
     """
     if operation.kind is RefKind.BRANCH and operation.other_name:
         return _undo_renaming(workspace, operation, moved_by)
+    if operation.kind is RefKind.PROPOSAL:
+        raise RefusedError(
+            f"what was decided about proposal {operation.name} stays decided; propose the commit "
+            "again, or undo the landing: workspacefs oplog names it",
+            kind="op.nothing",
+        )
     if operation.kind is not RefKind.SESSION:
         return _undo(workspace, operation, moved_by, lambda: None)
     local = LocalSession.lock(state, workspace.id, operation.name)

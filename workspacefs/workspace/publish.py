@@ -20,7 +20,7 @@ from workspacefs.ids import CommitId, commit_id_of
 from workspacefs.objects.commits import Commit, encode_commit
 from workspacefs.objects.refs import Ref
 from workspacefs.packs.writer import ObjectWriter, WriteSummary
-from workspacefs.refs import Moved, RefKind, RefRecord, SessionRecord, Stale
+from workspacefs.refs import Moved, ProposalRecord, RefKind, RefRecord, SessionRecord, Stale
 from workspacefs.workspace.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -66,6 +66,8 @@ class RefMove:
     """New session part; for sessions only."""
     other_name: str = ""
     """Of a branch that is renamed: the name that it had, or gets."""
+    proposal: ProposalRecord | None = None
+    """New proposal part; for proposals only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,11 @@ def make_move(workspace: Workspace, planned: PlannedMove, target: RefRecord) -> 
         move.name,
         expected=move.expected,
         new=replace(
-            target, write_id=planned.write_id, moved_by=move.moved_by, session=move.session
+            target,
+            write_id=planned.write_id,
+            moved_by=move.moved_by,
+            session=move.session,
+            proposal=move.proposal,
         ),
     )
     if isinstance(answer, Stale):
