@@ -24,7 +24,7 @@ from workspacefs.workspace.land import (
     land_commit,
     log_landing,
 )
-from workspacefs.workspace.notes import store_notes
+from workspacefs.workspace.notes import NO_NOTES, Note, store_notes
 from workspacefs.workspace.open_merge import NO_MERGE, OpenMerge
 from workspacefs.workspace.pending import Pending, entries_in
 from workspacefs.workspace.publish import (
@@ -85,6 +85,7 @@ def commit_pending(
     meta: Mapping[str, str],
     before_move: Callable[[CommitId], None],
     into: str = "",
+    notes: Mapping[bytes, Note] = NO_NOTES,
     built_on: Collection[CommitId] = (),
     find_stored: Callable[[bytes], Locator | None] = lambda object_id: None,
     merge: OpenMerge = NO_MERGE,
@@ -105,6 +106,7 @@ def commit_pending(
         into: Branch that the commit will be landed on by land_commit, with what is returned as
             `landing`: that is begun here, where it takes no time. What goes wrong with it is left
             for land_commit to tell.
+        notes: What else is known of it; see workspace/notes.py.
         built_on: As for land_commit.
         find_stored: Tells where objects lie that were stored ahead of this commit.
         merge: What the commit descends from beside the head, and conflicts that are left. If it
@@ -141,7 +143,7 @@ def commit_pending(
             changes=sealed.counts,
             meta=tuple(sorted(meta.items())),
             notes=store_notes(
-                merge.notes(), writer,
+                {**notes, **merge.notes()}, writer,
                 tree_params=workspace.tree_params, chunk_params=workspace.chunk_params,
             ),
         )  # fmt: skip

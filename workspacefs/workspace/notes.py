@@ -26,6 +26,7 @@ WRITERS: Final = b"writers"
 
 Note: TypeAlias = "bytes | Entry | Mapping[bytes, Note]"
 """Content of a file; or anything that a tree holds, under another name; or a directory of notes."""
+NO_NOTES: Final[Mapping[bytes, Note]] = {}
 
 
 def store_notes(

@@ -6,7 +6,7 @@ does not move. Requests to the store: {packs}, then {ref}.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,7 +16,7 @@ from workspacefs.objects.commits import Commit, Provenance
 from workspacefs.objects.refs import Locator, Ref
 from workspacefs.refs import Moved, RefKind, RefRecord, SavedWork, StoredCheckpoint
 from workspacefs.workspace.base import KnownObjects
-from workspacefs.workspace.notes import store_notes
+from workspacefs.workspace.notes import NO_NOTES, Note, store_notes
 from workspacefs.workspace.open_merge import NO_MERGE, OpenMerge
 from workspacefs.workspace.pending import Pending
 from workspacefs.workspace.publish import SealedCommit, seal_commit
@@ -47,6 +47,7 @@ def store_work(
     contents: SealedContents,
     find_stored: Callable[[bytes], Locator | None],
     merge: OpenMerge = NO_MERGE,
+    notes: Mapping[bytes, Note] = NO_NOTES,
     progress: SealProgress = lambda files, size_bytes: None,
 ) -> StoredWork:
     """Store the work that `pending` shows beyond the session's head, for record_work to name;
@@ -61,6 +62,7 @@ def store_work(
         contents: What was saved before; learns what is saved now.
         find_stored: Tells where objects lie that were stored ahead of this.
         merge: What belongs to the work beside its files.
+        notes: What else is known of it, for the commit that it will be.
         progress: Called after each stored file.
 
     Raises:
@@ -91,7 +93,7 @@ def store_work(
                     provenance=provenance,
                     changes=sealed.counts,
                     notes=store_notes(
-                        merge.notes(), writer,
+                        {**notes, **merge.notes()}, writer,
                         tree_params=workspace.tree_params, chunk_params=workspace.chunk_params,
                     ),
                 )  # fmt: skip
