@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import trio
 
 from workspacefs.objects.commits import Provenance
 from workspacefs.workspace.commit import Committed, commit_pending
+from workspacefs.workspace.notes import WRITERS
+from workspacefs.workspace.writers import collect_writers, start_of, writers_note
 from workspacefs_daemon.control.server import SendProgress
 from workspacefs_daemon.mounted import Mounted
 from workspacefs_daemon.telling import telling, telling_of_loss
@@ -50,6 +53,7 @@ async def commit_frozen(
                 mounted.noting_loss(),
                 telling_of_loss("commit"),
             ):
+                writers = await mounted.blocking.job(partial(collect_writers, pending))
                 outcome = await mounted.blocking.job(
                     lambda: commit_pending(
                         mounted.workspace,
@@ -57,9 +61,10 @@ async def commit_frozen(
                         pending,
                         message=message,
                         provenance=provenance,
-                        meta=meta,
+                        meta={**meta, **start_of(writers)},
                         before_move=mounted.chain.note_sealing,
                         into=into,
+                        notes={WRITERS: writers_note(writers)},
                         built_on=mounted.own_commits,
                         find_stored=mounted.find_stored,
                         merge=merge,

@@ -11,7 +11,7 @@ from workspacefs.layers.flatten import flatten
 from workspacefs.layers.journal import Journal, settle
 from workspacefs.layers.layer import Layer
 from workspacefs.layers.rebase import FindState
-from workspacefs.layers.rows import InodeRow, decode_inode, inode_key
+from workspacefs.layers.rows import InodeRow, decode_inode, inode_key, is_inode_key
 from workspacefs.workspace.layer_pool import LayerPlace
 from workspacefs.workspace.local import LocalSession
 from workspacefs.workspace.local_record import LocalRecord
@@ -40,7 +40,7 @@ def iter_file_ids(layer: Layer) -> Iterator[list[FileId]]:
     """Yield the ids of all files with a row in a layer, some hundreds at a time."""
     after = b"I"
     while keys := layer.rows.keys_after(after, b"I", _SLICE):
-        yield [FileId(int.from_bytes(key[1:], "big")) for key in keys]
+        yield [FileId(int.from_bytes(key[1:], "big")) for key in keys if is_inode_key(key)]
         after = keys[-1]
 
 

@@ -40,12 +40,14 @@ from workspacefs_daemon.background.hops import Blocking
 from workspacefs_daemon.chain import LayerChain
 from workspacefs_daemon.far import FarStore
 from workspacefs_daemon.forking import ForkedSession, ForkParent, begin_forks
+from workspacefs_daemon.processes import ProcessTable
 from workspacefs_daemon.saved import Saved
 from workspacefs_daemon.spec import SessionSpec
 from workspacefs_daemon.vfs.filesystem import FileSystem
 from workspacefs_daemon.vfs.overlay import Overlay
 from workspacefs_daemon.vfs.residency import Resident
 from workspacefs_daemon.vfs.services import FileIds, Services
+from workspacefs_daemon.vfs.writers import Writers
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +116,12 @@ class Mounted:
                 live, workspace.allocate_epoch, owner=int(session_id, 16), older=frozen,
                 own=record.own_ids, given=record.given_ids,
             )  # fmt: skip
-        self.services = Services(clock=SystemClock(), file_ids=self.file_ids, live=live)
+        clock = SystemClock()
+        sees_writers = live is not None and spec.sees_writers
+        self.services = Services(
+            clock=clock, file_ids=self.file_ids, live=live,
+            writers=Writers(ProcessTable(), clock.now_ns) if sees_writers else None,
+        )  # fmt: skip
         self.overlay = overlay
         self.chain = LayerChain(
             overlay, self.services, self.durability, self.blocking,

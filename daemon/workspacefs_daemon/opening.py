@@ -33,6 +33,7 @@ from workspacefs.workspace.saving import load_saved
 from workspacefs.workspace.sessions import OpenSession, open_session, root_of, take_lease
 from workspacefs.workspace.tree_rows import rows_between
 from workspacefs.workspace.workspace import Workspace
+from workspacefs.workspace.writers import writers_of
 from workspacefs_daemon.far import FarStore
 from workspacefs_daemon.identity import default_session_names, own_lease, owner_name
 from workspacefs_daemon.mounted import Mounted
@@ -223,6 +224,7 @@ def _begin_record(
             )  # fmt: skip
             saved = open_layer(local.layer_directory(places[0]), places[0].number)[0]
             _fill(saved, rows_between(base, found[1].root, workspace.store))
+            _fill(saved, writers_of(found[1], workspace.store).rows())
             settle(saved)
             saved.drop_ballast()
             saved.close()

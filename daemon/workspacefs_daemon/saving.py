@@ -27,6 +27,7 @@ from workspacefs.workspace.saving import (
 )
 from workspacefs.workspace.seal import SealProgress
 from workspacefs.workspace.sessions import OpenSession
+from workspacefs.workspace.writers import notes_of
 from workspacefs_daemon.mounted import Mounted
 
 
@@ -200,6 +201,7 @@ class Saving:
                     contents=contents,
                     find_stored=mounted.find_stored,
                     merge=moment.news,
+                    notes=notes_of(pending),
                     progress=progress,
                 )
             )

@@ -50,6 +50,8 @@ class SessionSpec:
     """Longest wait for bytes of a far store; then the program gets EIO."""
     early_upload: bool = True
     """Whether content is stored in a far store before it is committed."""
+    sees_writers: bool = True
+    """Whether it is noted which processes change which files."""
     steals: bool = False
     """Whether to take the session from whoever has it mounted."""
     autosave_s: float | None = None
@@ -104,6 +106,7 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "prefetch": (str,),
     "store_timeout_s": (float, int),
     "early_upload": (bool,),
+    "sees_writers": (bool,),
     "steals": (bool,),
     "autosave_s": (float, int, type(None)),
     "policy": (dict,),
@@ -120,6 +123,7 @@ _OF_THE_MOUNT: Final = (
     "store_timeout_s",
     "early_upload",
     "autosave_s",
+    "sees_writers",
     "allow_other",
     "subpath",
 )

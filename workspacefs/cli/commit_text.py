@@ -8,18 +8,21 @@ from collections.abc import Iterator
 from workspacefs.cli.context import short_id
 from workspacefs.objects.commits import Commit
 from workspacefs.objects.refs import Ref
+from workspacefs.workspace.writers import START_KEY, start_ns_of
 
 
 def commit_document(ref: Ref, commit: Commit) -> dict[str, object]:
     """Return what --json says of a commit."""
     who, changes = commit.provenance, commit.changes
-    totals = commit.root.subtree.totals
+    totals, start_ns = commit.root.subtree.totals, start_ns_of(commit)
     return {
         "commit": ref.id.hex(),
         "parents": [parent.id.hex() for parent in commit.parents],
         "message": commit.message,
         "time": time_text(commit.time_ns),
         "time_ns": commit.time_ns,
+        "start": None if start_ns is None else time_text(start_ns),
+        "start_ns": start_ns,
         "author": who.author,
         "agent": who.agent,
         "session": who.session,
@@ -32,7 +35,7 @@ def commit_document(ref: Ref, commit: Commit) -> dict[str, object]:
             "modified": changes.modified,
             "removed": changes.removed,
         },
-        "meta": dict(commit.meta),
+        "meta": dict(_meta(commit)),
         "files": totals.files,
         "size_bytes": totals.size_bytes,
     }
@@ -45,6 +48,9 @@ def iter_commit_lines(ref: Ref, commit: Commit) -> Iterator[str]:
     if len(commit.parents) > 1:
         yield "parents  " + " ".join(short_id(parent.id.hex()) for parent in commit.parents)
     yield f"date     {time_text(commit.time_ns)}"
+    start_ns = start_ns_of(commit)
+    if start_ns is not None:
+        yield f"began    {time_text(start_ns)}"
     for title, value in (
         ("author", who.author),
         ("agent", who.agent),
@@ -55,7 +61,7 @@ def iter_commit_lines(ref: Ref, commit: Commit) -> Iterator[str]:
     ):
         if value:
             yield f"{title:<9}{value}"
-    for key, value in commit.meta:
+    for key, value in _meta(commit):
         yield f"meta     {key}={value}"
     yield (
         f"changes  {changes.added:,} added, {changes.modified:,} modified, "
@@ -64,6 +70,11 @@ def iter_commit_lines(ref: Ref, commit: Commit) -> Iterator[str]:
     yield ""
     for line in commit.message.splitlines() or ["(no message)"]:
         yield f"    {line}"
+
+
+def _meta(commit: Commit) -> Iterator[tuple[str, str]]:
+    """Yield what people have said, without what has a member of its own."""
+    return ((key, value) for key, value in commit.meta if key != START_KEY)
 
 
 def time_text(time_ns: int) -> str:

@@ -19,7 +19,7 @@ import lmdb
 from workspacefs.errors import IntegrityError, NoSpaceError, WorkspaceError
 from workspacefs.ids import FileId
 from workspacefs.layers.disk import sync_file
-from workspacefs.layers.rows import decode_name, name_key
+from workspacefs.layers.rows import decode_name, is_inode_key, name_key
 
 MAP_BYTES: Final = 64 << 30
 """Address space, not memory or disk: some 200 million rows."""
@@ -168,6 +168,13 @@ class Snapshot:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+def iter_inode_rows(snapshot: Snapshot) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the inode rows, in order of file id."""
+    for key, value in snapshot.iter_rows(b"I"):
+        if is_inode_key(key):
+            yield key, value
 
 
 def _iter_names(

@@ -1,8 +1,9 @@
 """Making one frozen layer of several, so that looking something up asks few.
 
-The newest row of a key counts. Bodies come along: runs are copied, own files are linked (they never
-change any more), and where a file has own files in several of the layers, the blocks that show are
-copied into one. Content in layers that are not merged, or in the store, stays where it is.
+The newest row of a key counts; of who changed a file, all do. Bodies come along: runs are copied,
+own files are linked (they never change any more), and where a file has own files in several of the
+layers, the blocks that show are copied into one. Content in layers that are not merged, or in the
+store, stays where it is.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from workspacefs.layers.rows import (
     block_key,
     decode_inode,
     encode_inode,
+    is_inode_key,
 )
+from workspacefs.layers.writers import merged_rows
 
 _BATCH_ROWS: Final = 2000
 _PIECE_BLOCKS: Final = 16
@@ -86,8 +89,12 @@ class _Flattening:
             for prefix in (b"D", b"I"):
                 for key, value in _newest(snapshots, prefix):
                     if prefix == b"I":
+                        if not is_inode_key(key):
+                            continue  # of who changed it
                         value = self._moved(FileId(int.from_bytes(key[1:], "big")), value)
                     self._put(key, value)
+            for key, value in merged_rows(snapshots):
+                self._put(key, value)
         self._flush()
 
     def _put(self, key: bytes, value: bytes) -> None:

@@ -20,6 +20,7 @@ from workspacefs.layers.rows import (
     RunDesc,
     decode_inode,
     encode_inode,
+    is_inode_key,
 )
 from workspacefs.objects.entry import Entry, Subtree
 
@@ -45,7 +46,7 @@ def rebase_rows(live: Layer, find: FindState, gone: Collection[int]) -> Iterator
             return
         # No other change may come between reading the rows and writing them.
         changed: list[tuple[bytes, bytes | None]] = []
-        for key in keys:
+        for key in filter(is_inode_key, keys):
             value = live.rows.get(key)
             assert value is not None
             row = decode_inode(value)

@@ -4,6 +4,7 @@
     D + directory's file id (8) + name        -> name row
     B + file id (8) + group (4)               -> copied-block bitmap of an own file
     M + text                                  -> facts about the layer itself
+    I + file id (8) + W, P + process id (16)  -> who changed what: writers.py
 
 An inode row is a msgpack array: mode, uid, gid, size, mtime_ns, ctime_ns, atime_ns, nlink,
 content, flat xattrs. A name row is the child's file id (8, big endian), or empty: a whiteout.
@@ -87,6 +88,11 @@ def gone_row() -> bytes:
 def inode_key(file_id: int) -> bytes:
     """Return the key of an inode row."""
     return _INODE.pack(b"I", file_id)
+
+
+def is_inode_key(key: bytes) -> bool:
+    """Tell whether a key that begins as those of inode rows do is one."""
+    return len(key) == _INODE.size
 
 
 def name_key(parent_id: int, name: bytes) -> bytes:

@@ -11,7 +11,9 @@ from workspacefs.merge.lines import Labels
 from workspacefs.objects.commits import Provenance
 from workspacefs.objects.refs import Ref
 from workspacefs.workspace.land import stored_commit
+from workspacefs.workspace.listing import TreeStore
 from workspacefs.workspace.merge_bases import find_merge_bases
+from workspacefs.workspace.notes import WRITERS, Note, find_note
 from workspacefs.workspace.open_merge import OpenMerge
 from workspacefs.workspace.publish import SealedCommit
 from workspacefs.workspace.workspace import Workspace
@@ -27,6 +29,11 @@ class Ours:
     work: Head | None
     """A commit, of no history, of what it has beyond that; None: nothing."""
     merge: OpenMerge
+
+    def kept_notes(self, store: TreeStore) -> dict[bytes, Note]:
+        """Return what is known of the work beside conflicts."""
+        found = None if self.work is None else find_note(self.work[1].notes, WRITERS, store)
+        return {} if found is None else {WRITERS: found}
 
     @property
     def now(self) -> Head:
@@ -112,5 +119,6 @@ class CommitsOf:
             carried=carried_conflicts(
                 [commit for _, commit in bases], theirs[1], ours.merge, workspace.store
             ),
+            kept=ours.kept_notes(workspace.store),
         )
         return Plan(joined, parents, refs)

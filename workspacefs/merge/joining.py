@@ -17,7 +17,7 @@ from workspacefs.objects.commits import ChangeCounts, Commit, Provenance
 from workspacefs.objects.entry import Entry
 from workspacefs.objects.refs import Ref
 from workspacefs.workspace.listing import TreeStore
-from workspacefs.workspace.notes import CONFLICTS, Note, read_note, store_notes
+from workspacefs.workspace.notes import CONFLICTS, NO_NOTES, Note, read_note, store_notes
 from workspacefs.workspace.open_merge import OpenMerge, conflicts_of
 from workspacefs.workspace.publish import SealedCommit, seal_commit
 from workspacefs.workspace.saving import WORK_MESSAGE
@@ -60,6 +60,7 @@ def join(
     parents: tuple[Ref, ...],
     provenance: Provenance,
     carried: Iterable[Entry] = (),
+    kept: Mapping[bytes, Note] = NO_NOTES,
 ) -> Joined:
     """Bring the changes of all steps, one after the other, into a tree. Durable on return.
 
@@ -71,6 +72,7 @@ def join(
         parents: Of the commit.
         provenance: Who does it.
         carried: Notes of conflicts that come along with what is brought in.
+        kept: Other notes of the tree's work, that it still has.
 
     Raises:
         IntegrityError: A tree is damaged.
@@ -113,7 +115,7 @@ def join(
                 provenance=provenance,
                 changes=counts,
                 notes=store_notes(
-                    {CONFLICTS: named},
+                    {**kept, CONFLICTS: named},
                     writer,
                     tree_params=workspace.tree_params,
                     chunk_params=workspace.chunk_params,

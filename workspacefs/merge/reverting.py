@@ -100,6 +100,7 @@ def _plan(
         ours.merge,
         parents=(*(() if ours.head is None else (ours.head[0],)), *ours.merge.parents),
         provenance=who,
+        kept=ours.kept_notes(workspace.store),
     )
     if joined.stored.commit.root == root and not joined.conflicts:
         return None

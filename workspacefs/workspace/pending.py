@@ -20,7 +20,7 @@ from workspacefs.layers.bodies import (
     content_from_desc,
     read_body,
 )
-from workspacefs.layers.database import Snapshot
+from workspacefs.layers.database import Snapshot, iter_inode_rows
 from workspacefs.layers.layer import Layer
 from workspacefs.layers.rows import (
     InodeRow,
@@ -89,7 +89,8 @@ class Pending:
         """Look at `root` under `snapshots` (newest first) of `layers`."""
         self.root = root
         self.source = source
-        self._snapshots = snapshots
+        self.snapshots = snapshots
+        """The newest first."""
         self._layers = layers
         self._extra: dict[FileId, dict[bytes, FileId]] = {}
 
@@ -104,7 +105,7 @@ class Pending:
     def find_row(self, file_id: FileId) -> InodeRow | None:
         """Return the newest row of a file, or None: no layer has changed it."""
         key = inode_key(file_id)
-        for snapshot in self._snapshots:
+        for snapshot in self.snapshots:
             value = snapshot.get(key)
             if value is not None:
                 return decode_inode(value)
@@ -113,8 +114,8 @@ class Pending:
     def iter_bodies(self) -> Iterator[tuple[FileId, InodeRow]]:
         """Yield the files whose content lies in a layer, those with names and orphans alike."""
         seen: set[FileId] = set()
-        for snapshot in self._snapshots:
-            for key, value in snapshot.iter_rows(b"I"):
+        for snapshot in self.snapshots:
+            for key, value in iter_inode_rows(snapshot):
                 file_id = FileId(int.from_bytes(key[1:], "big"))
                 row = decode_inode(value)
                 if file_id not in seen and self.is_in_layer(row):
@@ -151,7 +152,7 @@ class Pending:
     def find_child(self, directory: PendingFile, name: bytes) -> PendingFile | None:
         """Return what a directory shows under a name, or None."""
         key = name_key(directory.file_id, name)
-        for snapshot in self._snapshots:
+        for snapshot in self.snapshots:
             value = snapshot.get(key)
             if value is not None:
                 file_id = decode_name(value)
@@ -220,8 +221,8 @@ class Pending:
     def iter_file_rows(self) -> Iterator[tuple[FileId, InodeRow]]:
         """Yield the newest row of every file that any layer has changed."""
         seen: set[bytes] = set()
-        for snapshot in self._snapshots:
-            for key, value in snapshot.iter_rows(b"I"):
+        for snapshot in self.snapshots:
+            for key, value in iter_inode_rows(snapshot):
                 if key not in seen:
                     seen.add(key)
                     yield FileId(int.from_bytes(key[1:], "big")), decode_inode(value)
@@ -253,7 +254,7 @@ class Pending:
 
     def _name_rows(self, directory: PendingFile) -> dict[bytes, FileId | None]:
         names: dict[bytes, FileId | None] = {}
-        for snapshot in reversed(self._snapshots):
+        for snapshot in reversed(self.snapshots):
             names.update(snapshot.iter_names(directory.file_id))
         for name, other_id in self._extra.get(directory.file_id, {}).items():
             names.setdefault(name, other_id)

@@ -35,6 +35,7 @@ class Files:
     def __init__(self, resident: Resident, services: Services) -> None:
         self._resident = resident
         self._services = services
+        self._writers = services.writers
         self.written_bytes = 0
         """By all writes so far."""
 
@@ -63,6 +64,8 @@ class Files:
         now = self._services.now_ns()
         with Step(live) as step:
             step.touch(inode)
+            if self._writers is not None:
+                self._writers.note(step, inode)
             inode.mtime_ns = inode.ctime_ns = now
             if end > inode.size_bytes:
                 inode.size_bytes = end
@@ -89,6 +92,8 @@ class Files:
         now = self._services.now_ns()
         with Step(live, frees_space=size_bytes < inode.size_bytes) as step:
             step.touch(inode)
+            if self._writers is not None:
+                self._writers.note(step, inode)
             inode.mtime_ns = inode.ctime_ns = now
             inode.size_bytes = size_bytes
             if inode.mode & _SET_ID:
@@ -113,6 +118,8 @@ class Files:
         now = self._services.now_ns()
         with Step(live) as step:
             step.touch(inode)
+            if self._writers is not None:
+                self._writers.note(step, inode)
             if mode is not None:
                 inode.mode = stat.S_IFMT(inode.mode) | stat.S_IMODE(mode)
             if uid is not None:
@@ -159,6 +166,8 @@ class Files:
         now = self._services.now_ns()
         with Step(live) as step:
             step.touch(inode)
+            if self._writers is not None:
+                self._writers.note(step, inode)
             inode.xattrs = tuple(sorted(pairs.items()))
             inode.ctime_ns = now
 
@@ -173,6 +182,8 @@ class Files:
         now = self._services.now_ns()
         with Step(live) as step:
             step.touch(inode)
+            if self._writers is not None:
+                self._writers.note(step, inode)
             inode.xattrs = tuple(pair for pair in inode.xattrs if pair[0] != name)
             inode.ctime_ns = now
 

@@ -10,6 +10,7 @@ from workspacefs.layers.bodies import BodyContent, OwnFile, stored_content
 from workspacefs.layers.rows import InodeRow, pack_inode
 from workspacefs.objects.entry import Device, Entry, Subtree, Xattrs
 from workspacefs_daemon.vfs.kept_content import KeptContent, give_content, keep_content
+from workspacefs_daemon.vfs.marks import Mark
 
 _MODES: Final[dict[int, int]] = {}
 """One integer object for each st_mode (at most 65,536), instead of one for each inode."""
@@ -42,6 +43,7 @@ class Inode:
         "parent",
         "size_bytes",
         "uid",
+        "writers",
         "xattrs",
     )
 
@@ -85,6 +87,8 @@ class Inode:
         """Whether this is one of its parent's `children`."""
         self.generation = 0
         """Tells the kernel apart what had the same id: see vfs/switching.py."""
+        self.writers: Mark | None = None
+        """What a layer notes of who changes it, once that is known: see vfs/writers.py."""
         self.attrs: object | None = None
         """The binding's prepared answer; None when a field has changed since, or when newer
         ones took its room."""

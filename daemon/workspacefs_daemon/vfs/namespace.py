@@ -40,6 +40,7 @@ class Namespace:
     def __init__(self, overlay: Overlay, services: Services) -> None:
         self._overlay = overlay
         self._services = services
+        self._writers = services.writers
         self.top_id: FileId = ROOT_FILE_ID
         """The directory that is shown as the root."""
 
@@ -83,6 +84,8 @@ class Namespace:
         with Step(live) as step:
             step.touch(parent)
             step.touch(inode)
+            if self._writers is not None:
+                self._writers.note_made(step, inode)
             parent.mtime_ns = parent.ctime_ns = now
             if is_dir:
                 parent.nlink += 1
@@ -108,6 +111,7 @@ class Namespace:
             step.touch(parent)
             step.touch(inode)
             step.set_row(name_key(parent.file_id, name), encode_name(inode.file_id))
+            self._note(step, inode)
             inode.nlink += 1
             inode.ctime_ns = now
             parent.mtime_ns = parent.ctime_ns = now
@@ -196,6 +200,7 @@ class Namespace:
                 self._take_name(step, target, now)
             self._write_absence(step, parent, name, hides=hides)
             step.set_row(name_key(new_parent.file_id, new_name), encode_name(inode.file_id))
+            self._note(step, inode)
             for directory in (parent, new_parent):
                 directory.mtime_ns = directory.ctime_ns = now
             inode.ctime_ns = now
@@ -230,6 +235,8 @@ class Namespace:
             step.set_row(name_key(parent.file_id, name), encode_name(target.file_id))
             step.set_row(name_key(new_parent.file_id, new_name), encode_name(inode.file_id))
             parent.mtime_ns = new_parent.mtime_ns = now
+            self._note(step, inode)
+            self._note(step, target)
             moved = int(inode.is_dir) - int(target.is_dir)
             new_parent.nlink += moved
             parent.nlink -= moved
@@ -276,6 +283,12 @@ class Namespace:
         step.touch(inode)
         inode.nlink = 0 if inode.is_dir else inode.nlink - 1
         inode.ctime_ns = now_ns
+        if self._writers is not None:
+            self._writers.note_gone(step, inode, self._services.writable())
+
+    def _note(self, step: Step, inode: Inode) -> None:
+        if self._writers is not None:
+            self._writers.note(step, inode)
 
     def _write_absence(self, step: Step, parent: Inode, name: bytes, *, hides: bool) -> None:
         # After the marks of the same step: the last row of a key counts.

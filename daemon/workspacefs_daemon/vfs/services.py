@@ -13,6 +13,7 @@ from workspacefs.layers.layer import Layer
 from workspacefs.workspace.local_record import IdMark, IdRange
 from workspacefs_daemon.vfs.refusal import Refusal
 from workspacefs_daemon.vfs.residency import NotResident
+from workspacefs_daemon.vfs.writers import Writers
 
 _RESERVED_KEY: Final = b"Mfile-ids"
 _RESERVED = struct.Struct(">QQQQ")
@@ -163,9 +164,18 @@ def _unpacked(stored: bytes) -> tuple[int, int, int]:
 class Services:
     """Bundles them, and finds the live layer that changes go to."""
 
-    def __init__(self, *, clock: Clock, file_ids: FileIds | None, live: Layer | None) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        file_ids: FileIds | None,
+        live: Layer | None,
+        writers: Writers | None = None,
+    ) -> None:
         self.now_ns = clock.now_ns
         self.live = live
+        self.writers = writers
+        """Notes which processes change what; None: nobody does."""
         self._file_ids = file_ids
         self._held: Callable[[], object] | None = None
 

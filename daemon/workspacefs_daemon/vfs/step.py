@@ -8,6 +8,7 @@ from workspacefs.errors import NoSpaceError
 from workspacefs.layers.layer import Layer
 from workspacefs.layers.rows import encode_name, inode_key, name_key
 from workspacefs_daemon.vfs.inode import Inode
+from workspacefs_daemon.vfs.marks import Mark
 
 
 class Step:
@@ -21,7 +22,7 @@ class Step:
             `frees_space` first gets the space that the layer held back.
     """
 
-    __slots__ = ("_frees_space", "_layer", "_marks", "_rows", "_saved")
+    __slots__ = ("_frees_space", "_layer", "_marks", "_rows", "_saved", "_writers")
 
     def __init__(self, layer: Layer, *, frees_space: bool = False) -> None:
         self._layer = layer
@@ -29,6 +30,7 @@ class Step:
         self._saved: dict[Inode, tuple[object, ...]] = {}
         self._marks: list[tuple[Inode, int]] = []
         self._rows: list[tuple[bytes, bytes | None]] = []
+        self._writers: list[tuple[Inode, Mark | None]] = []
 
     def touch(self, inode: Inode) -> None:
         """Announce a change of an inode. Its place and its ancestors' are marked as changed."""
@@ -58,6 +60,10 @@ class Step:
         """Delete a row."""
         self._rows.append((key, None))
 
+    def set_writers(self, inode: Inode, writers: Mark | None) -> None:
+        """Have an inode remember, once this is done, which writers the layer notes of it."""
+        self._writers.append((inode, writers))
+
     def __enter__(self) -> Step:
         return self
 
@@ -80,6 +86,8 @@ class Step:
         except BaseException:
             self._roll_back()
             raise
+        for inode, writers in self._writers:
+            inode.writers = writers
 
     def _commit(self) -> None:
         rows, layer = self._rows, self._layer

@@ -98,7 +98,7 @@ def _add_far_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_session_flags(parser: argparse.ArgumentParser) -> None:
-    """Add --subpath, --steal, --autosave and what a policy says of a mounted session."""
+    """Add what mount and resume have in common, and what a policy says of a mounted session."""
     parser.add_argument(
         "--subpath",
         metavar="DIR",
@@ -117,6 +117,12 @@ def add_session_flags(parser: argparse.ArgumentParser) -> None:
         help="how long work that is not committed may be on this machine alone, as 30s or 5m: it "
         "is stored that often, and the session can be resumed from it anywhere "
         "(default: 30s with s3:// stores, else off)",
+    )
+    parser.add_argument(
+        "--provenance",
+        choices=("on", "off"),
+        default="on",
+        help="note which processes change which files, for log --files (on)",
     )
     add_policy_flags(parser, OF_A_MOUNT)
 
@@ -176,6 +182,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         "early_upload": options.early_upload,
         "store_timeout_s": options.store_timeout,
         "autosave_s": autosave_of(options, url),
+        "sees_writers": options.provenance == "on",
         "steals": options.steal,
         "policy": policy,
         "cache_limit_bytes": parse_cache_size(

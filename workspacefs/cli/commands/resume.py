@@ -49,6 +49,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         "state_dir": context.state.root,
         "session_name": options.session,
         "autosave_s": autosave_of(options, url),
+        "sees_writers": options.provenance == "on",
         "steals": options.steal,
         "subpath": options.subpath,
         "policy": policy_changes(options),

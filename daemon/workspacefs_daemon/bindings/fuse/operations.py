@@ -41,15 +41,20 @@ from workspacefs_daemon.bindings.fuse.hidden import HiddenOperations
 from workspacefs_daemon.bindings.fuse.listing import OpenDirectory, send_names
 from workspacefs_daemon.vfs.filesystem import FileSystem
 from workspacefs_daemon.vfs.inode import Inode
+from workspacefs_daemon.vfs.marks import KnownProcess
 from workspacefs_daemon.vfs.namespace import HIDDEN_NAME, device_content
 from workspacefs_daemon.vfs.past import FIRST_NODE
 from workspacefs_daemon.vfs.refusal import Refusal
+from workspacefs_daemon.vfs.writers import WriteHandle
 
 T = TypeVar("T")
 
 SESSION_XATTR: Final = b"user.workspacefs.session"
 """Hidden: answers on every inode, is listed on none. It says whom the mount belongs to."""
 _ROOT_NODE: Final = pyfuse3.ROOT_INODE
+_FIRST_HANDLE: Final = 3 << 62
+"""Handles of files that are open for writing are numbered from here: no node has such a number. A
+handle of any other file is the number of its node."""
 _CAPABILITY: Final = b"security.capability"
 """Source: capabilities(7), file capabilities."""
 
@@ -80,6 +85,9 @@ class Operations(pyfuse3.Operations):
         self._describe = describe
         self._absent = absent_entry()
         self._file_info = FileInfo()
+        self._writers = fs.services.writers
+        self._handles: dict[int, WriteHandle] = {}
+        self._next_handle = _FIRST_HANDLE
         self._directories: dict[int, OpenDirectory] = {}
         self._next_directory = 1
 
@@ -113,6 +121,25 @@ class Operations(pyfuse3.Operations):
         if inode is None:
             raise HiddenNode if number >= FIRST_NODE else Refusal(errno.ESTALE)
         return inode
+
+    def _begin(self, ctx: RequestContext) -> KnownProcess | None:
+        """Take what comes next, up to the next await, for the work of whoever asks."""
+        if self._writers is None:
+            return None
+        return self._writers.begin(ctx.pid, self.fs.services.live)
+
+    def _handle(self, inode: Inode, number: int, opener: KnownProcess | None) -> FileHandleT:
+        """Return a handle for writing to a file."""
+        if opener is None:
+            return FileHandleT(inode.file_id)
+        handle = self._next_handle
+        self._next_handle = handle + 1
+        self._handles[handle] = WriteHandle(inode, number, opener)
+        return FileHandleT(handle)
+
+    def _file(self, fh: int) -> Inode:
+        handle = self._handles.get(fh)
+        return self._inode(fh) if handle is None else handle.inode
 
     # -- names -------------------------------------------------------------------------------
 
@@ -149,12 +176,13 @@ class Operations(pyfuse3.Operations):
     ) -> tuple[FileInfo, EntryAttributes]:
         """Create and open a regular file."""
         fs = self.fs
+        opener = self._begin(ctx)
         kind = stat.S_IFREG | stat.S_IMODE(mode)
         inode = fs.namespace.create(self._inode(parent_inode), name, kind, ctx.uid, ctx.gid)
         fs.overlay.remember(inode)
         inode.opens += 1
         info = self._file_info
-        info.fh = FileHandleT(inode.file_id)
+        info.fh = self._handle(inode, ctx.pid, opener)
         return info, entry_of(inode)
 
     @handler
@@ -179,6 +207,7 @@ class Operations(pyfuse3.Operations):
     def _made(
         self, parent: int, name: bytes, mode: int, ctx: RequestContext, *, rdev: int = 0
     ) -> EntryAttributes:
+        self._begin(ctx)
         inode = self.fs.namespace.create(
             self._inode(parent), name, mode, ctx.uid, ctx.gid, content=device_content(mode, rdev)
         )
@@ -190,6 +219,7 @@ class Operations(pyfuse3.Operations):
         self, parent_inode: InodeT, name: FileNameT, target: FileNameT, ctx: RequestContext
     ) -> EntryAttributes:
         """Create a symbolic link."""
+        self._begin(ctx)
         inode = self.fs.namespace.create(
             self._inode(parent_inode), name, stat.S_IFLNK | 0o777, ctx.uid, ctx.gid,
             content=bytes(target), size_bytes=len(target),
@@ -206,6 +236,7 @@ class Operations(pyfuse3.Operations):
         ctx: RequestContext,
     ) -> EntryAttributes:
         """Give a file one more name."""
+        self._begin(ctx)
         found = self._inode(inode)
         self.fs.namespace.link(found, self._inode(new_parent_inode), new_name)
         self.fs.overlay.remember(found)
@@ -214,11 +245,13 @@ class Operations(pyfuse3.Operations):
     @handler
     def unlink(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
         """Take a name away."""
+        self._begin(ctx)
         self.fs.unlink(self._inode(parent_inode), name)
 
     @handler
     def rmdir(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
         """Remove an empty directory."""
+        self._begin(ctx)
         self.fs.namespace.rmdir(self._inode(parent_inode), name)
 
     @handler
@@ -232,6 +265,7 @@ class Operations(pyfuse3.Operations):
         ctx: RequestContext,
     ) -> None:
         """Move a name."""
+        self._begin(ctx)
         self.fs.rename(
             self._inode(parent_inode_old), name_old,
             self._inode(parent_inode_new), name_new, flags,
@@ -283,27 +317,38 @@ class Operations(pyfuse3.Operations):
     def open(self, inode: InodeT, flags: FlagT, ctx: RequestContext) -> FileInfo:
         """Open a file; the kernel leaves O_TRUNC to us."""
         found = self._inode(inode)
+        is_for_writing = flags & (os.O_ACCMODE | os.O_TRUNC)
+        opener = self._begin(ctx) if is_for_writing else None
         if flags & os.O_TRUNC and found.size_bytes:
             self.fs.files.resize(found, 0)
         found.opens += 1
         info = self._file_info
-        info.fh = FileHandleT(inode)
+        info.fh = self._handle(found, ctx.pid, opener)
         return info
 
     @handler
     def release(self, fh: FileHandleT) -> None:
         """Close the last descriptor of a handle."""
-        self.fs.close(self._inode(fh))
+        handle = self._handles.pop(fh, None)
+        self.fs.close(self._inode(fh) if handle is None else handle.inode)
 
     @handler
     def read(self, fh: FileHandleT, off: int, size: int) -> bytes:
         """Return bytes; fewer than `size` only at the end of the file."""
-        return self.fs.files.read(self._inode(fh), off, size)
+        return self.fs.files.read(self._file(fh), off, size)
 
     @handler
     def write(self, fh: FileHandleT, off: int, buf: bytes) -> int:
         """Write all of `buf`."""
-        return self.fs.files.write(self._inode(fh), off, buf)
+        handle = self._handles.get(fh)
+        if handle is None:
+            return self.fs.files.write(self._inode(fh), off, buf)
+        live = self.fs.services.live
+        assert self._writers is not None  # it has made the handle
+        self._writers.begin_write(handle, live)
+        written = self.fs.files.write(handle.inode, off, buf)
+        handle.layer = live
+        return written
 
     async def flush(self, fh: FileHandleT) -> None:
         """Say once that there is nothing to flush: the kernel then stops asking."""
@@ -336,6 +381,7 @@ class Operations(pyfuse3.Operations):
         ctx: RequestContext,
     ) -> EntryAttributes:
         """Change attributes."""
+        self._begin(ctx)
         found = self._inode(inode)
         if fields.update_size:
             self.fs.files.resize(found, attr.st_size)
@@ -371,6 +417,7 @@ class Operations(pyfuse3.Operations):
         """Set an extended attribute."""
         if name == SESSION_XATTR:
             raise Refusal(errno.EPERM)
+        self._begin(ctx)
         self.fs.files.set_xattr(self._inode(inode), name, value)
 
     @handler
@@ -381,6 +428,7 @@ class Operations(pyfuse3.Operations):
     @handler
     def removexattr(self, inode: InodeT, name: XAttrNameT, ctx: RequestContext) -> None:
         """Remove an extended attribute."""
+        self._begin(ctx)
         self.fs.files.remove_xattr(self._inode(inode), name)
 
     @handler
