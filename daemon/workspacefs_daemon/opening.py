@@ -14,10 +14,11 @@ from itertools import islice
 from typing import Final
 
 from workspacefs.backend.retry import RetryPolicy
-from workspacefs.errors import BusyError, RefusedError
+from workspacefs.errors import BusyError, IntegrityError, RefusedError
 from workspacefs.layers.journal import Journal, settle
 from workspacefs.layers.layer import Layer
 from workspacefs.layers.rebase import rebase_rows
+from workspacefs.objects.commits import Commit
 from workspacefs.objects.entry import Entry
 from workspacefs.refs import RefRecord
 from workspacefs.refs.policy import NO_POLICY
@@ -224,7 +225,7 @@ def _begin_record(
             )  # fmt: skip
             saved = open_layer(local.layer_directory(places[0]), places[0].number)[0]
             _fill(saved, rows_between(base, found[1].root, workspace.store))
-            _fill(saved, writers_of(found[1], workspace.store).rows())
+            _fill(saved, _writer_rows(found[1], workspace))
             settle(saved)
             saved.drop_ballast()
             saved.close()
@@ -239,6 +240,15 @@ def _begin_record(
         )
         local.save(record)
     return record
+
+
+def _writer_rows(work: Commit, workspace: Workspace) -> Iterator[tuple[bytes, bytes]]:
+    try:
+        return writers_of(work, workspace.store).rows()
+    except IntegrityError as exc:
+        # The work itself is whole; it goes on as of nobody.
+        log.warning("session.writers_lost", extra={"kind": exc.kind, "reason": str(exc)})
+        return iter(())
 
 
 def _fill(layer: Layer, rows: Iterator[tuple[bytes, bytes]]) -> None:

@@ -39,6 +39,7 @@ START_KEY: Final = "workspacefs.start_ns"
 FILES_MAX: Final = 1_000_000
 PROCESSES_MAX_BYTES: Final = 8 << 20
 _VERSION: Final = 1
+_FILE_ID_END: Final = 1 << 63
 _ANCESTORS: Final = 4
 _SHORT_BYTES: Final = 200
 _WHAT: Final = "the note about writers"
@@ -166,7 +167,7 @@ def decode_writers(note: bytes) -> Writers:
     try:
         for step, number in zip(values[::2], values[1::2], strict=True):
             last += step
-            if step <= 0 or number < 0:
+            if step <= 0 or number < 0 or last >= _FILE_ID_END:
                 raise malformed(_WHAT, "has files out of order")
             files[FileId(last)] = known[number]
     except (ValueError, IndexError) as exc:

@@ -30,7 +30,7 @@ class Step:
         self._saved: dict[Inode, tuple[object, ...]] = {}
         self._marks: list[tuple[Inode, int]] = []
         self._rows: list[tuple[bytes, bytes | None]] = []
-        self._writers: list[tuple[Inode, Mark | None]] = []
+        self._writers: tuple[tuple[Inode, Mark | None], ...] = ()
 
     def touch(self, inode: Inode) -> None:
         """Announce a change of an inode. Its place and its ancestors' are marked as changed."""
@@ -62,7 +62,7 @@ class Step:
 
     def set_writers(self, inode: Inode, writers: Mark | None) -> None:
         """Have an inode remember, once this is done, which writers the layer notes of it."""
-        self._writers.append((inode, writers))
+        self._writers += ((inode, writers),)
 
     def __enter__(self) -> Step:
         return self

@@ -78,16 +78,18 @@ class Writers:
         return found
 
     def begin_write(self, handle: WriteHandle, live: Layer | None) -> None:
-        """Take what comes next for a write through this handle."""
+        """Take what comes next for a write through this handle, in which nothing is noted yet."""
         self._current = None
-        if handle.layer is live:
-            return  # it is noted already
         found = self._processes.find_later(handle.number, handle.opener)
         noted = handle.inode.writers
         if noted is not None and noted.layer is live and found.id in noted.writers.processes:
             return
         handle.opener = found
         self._current = self._mark(found, live)
+
+    def begin_noted(self) -> None:
+        """Take what comes next for what is noted already."""
+        self._current = None
 
     def note_made(self, step: Step, inode: Inode) -> None:
         """Note that the file is made in this step."""

@@ -345,6 +345,9 @@ class Operations(pyfuse3.Operations):
             return self.fs.files.write(self._inode(fh), off, buf)
         live = self.fs.services.live
         assert self._writers is not None  # it has made the handle
+        if handle.layer is live:
+            self._writers.begin_noted()
+            return self.fs.files.write(handle.inode, off, buf)
         self._writers.begin_write(handle, live)
         written = self.fs.files.write(handle.inode, off, buf)
         handle.layer = live
