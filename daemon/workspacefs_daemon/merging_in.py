@@ -35,6 +35,7 @@ from workspacefs_daemon.publishing import check_is_session, flush_maps, given_pr
 from workspacefs_daemon.restore_targets import OnTop
 from workspacefs_daemon.restoring import Overtaken, Restored, Restoring, Safety, TellKernel
 from workspacefs_daemon.saving import Saving
+from workspacefs_daemon.watchers import tell_watchers
 
 log = logging.getLogger(__name__)
 
@@ -129,8 +130,10 @@ class MergingIn:
             with trio.CancelScope(shield=True), mounted.noting_loss():
                 await mounted.settle(moved_by=who.author)
                 incoming = await mounted.blocking.job(find)
-                answer = await self._bring(incoming, who, progress)
+                answer, told = await self._bring(incoming, who, progress)
                 await mounted.chain.retired.drop_unused()
+        if told is not None:
+            await mounted.blocking.job(partial(tell_watchers, mounted, told.now, told.root))
         log.info(
             "merge.brought",
             extra={
@@ -149,15 +152,15 @@ class MergingIn:
 
     async def _bring(
         self, incoming: Incoming, who: Provenance, progress: SendProgress
-    ) -> dict[str, object]:
+    ) -> tuple[dict[str, object], OnTop | None]:
         mounted = self._mounted
         safety = Safety(
             self._checkpoints.free_name(is_automatic=True), f"before merging {incoming.title}"
         )
         done, restored = await self._switch(incoming, who, safety)
         if restored is None or done is None:
-            return {**_NOTHING, "is_current": True, "commit": _hex(mounted.base)}
-        plan = done.plan
+            return {**_NOTHING, "is_current": True, "commit": _hex(mounted.base)}, None
+        plan, told = done.plan, OnTop(done.ours_root, _root_of(done.plan))
         if isinstance(plan, Forward):
             await self._adopt(plan, incoming.title)
             changes = restored.difference
@@ -169,7 +172,7 @@ class MergingIn:
                 "safety": safety.name,
                 "kept_open": restored.kept_open,
                 "counts": counts,
-            }
+            }, told
         is_settled = done.ours.work is None and not plan.joined.has_conflicts
         if is_settled:
             await commit_frozen(mounted, incoming.message, who, {}, "", progress)
@@ -191,7 +194,7 @@ class MergingIn:
                 {"number": number, **conflict_document(conflict)}
                 for number, conflict in plan.joined.conflicts.items()
             ],
-        }
+        }, told
 
     async def _switch(
         self, incoming: Incoming, who: Provenance, safety: Safety

@@ -20,7 +20,7 @@ from workspacefs.workspace.local_record import LocalCheckpoint
 from workspacefs.workspace.pending import Pending
 from workspacefs.workspace.saving import store_work
 from workspacefs.workspace.seal import SealedContents
-from workspacefs.workspace.tree_rows import rows_between
+from workspacefs.workspace.tree_rows import rows_between, rows_over
 from workspacefs_daemon.mounted import Mounted
 from workspacefs_daemon.publishing import own_provenance
 from workspacefs_daemon.recovery import open_frozen_layer, open_layer
@@ -91,8 +91,13 @@ class Targets:
             for place in reversed(wanted.layers):
                 target.layers.append(self._open_place(place, target))
         elif isinstance(wanted, OnTop):
-            self._fill(rows_between(wanted.now, wanted.root, self._source), target)
-            target.layers += self._mounted.overlay.frozen
+            frozen = list(self._mounted.overlay.frozen)
+            with ExitStack() as stack:
+                snapshots = [stack.enter_context(layer.snapshot()) for layer in frozen]
+                numbered = {layer.number: layer for layer in frozen}
+                pending = Pending(self._mounted.base_root, snapshots, numbered, self._source)
+                self._fill(rows_over(pending, wanted.now, wanted.root), target)
+            target.layers += frozen
         else:
             self._fill(rows_between(self._mounted.base_root, wanted, self._source), target)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import Machine, Mount, tree_of
+from tests.watching import Watch
 
 LINES = [f"line {number}\n" for number in range(40)]
 
@@ -358,3 +359,26 @@ def test_run_is_taken_out_of_a_branch(machine: Machine) -> None:
     rows = machine.json("conflicts", judge.path)["conflicts"]
     assert [(row["path"], row["kind"]) for row in rows] == [("good0", "modify/delete")]  # type: ignore[attr-defined]
     assert (judge.path / "good0").read_text() == "built on it"
+
+
+def test_watchers_hear_of_what_changed(machine: Machine) -> None:
+    """inotify of a directory names the files that came, changed, or whose directory lost some; no
+    file is changed by telling.
+    """
+    mine = machine.mount("mine", session="mine")
+    (mine.path / "own").write_text("not committed")
+    there = other(machine, text=edited(3, "theirs"), new="new")
+    (there.path / "d/f0").unlink()
+    there.commit("gone", "--into", "main")
+    with Watch(mine.path, mine.path / "d") as watch:
+        machine.json("update", mine.path)
+
+        events = watch.read()
+
+    assert {"text", "new"} <= {name for place, name in events if place == mine.path}
+    assert "" in {name for place, name in events if place == mine.path / "d"}
+    assert "own" not in {name for _, name in events}
+    merged = {"own": "added", "new": "added", "text": "modified", "d/f0": "deleted"}
+    assert mine.status() == merged
+    mine.commit("mine")
+    assert mine.status() == {}

@@ -16,7 +16,7 @@ from workspacefs.workspace.base import KnownObjects
 from workspacefs.workspace.pending import Pending
 from workspacefs.workspace.seal import seal_pending
 from workspacefs.workspace.status import iter_changes
-from workspacefs.workspace.tree_rows import rows_between
+from workspacefs.workspace.tree_rows import rows_between, rows_over
 from workspacefs_daemon.vfs.overlay import Overlay
 from workspacefs_daemon.vfs.refusal import Refusal
 from workspacefs_daemon.vfs.residency import Resident
@@ -145,4 +145,36 @@ def test_flattened_session_shows_the_same(tmp_path: Path, seed: int) -> None:
     session.restart()
     assert seen(session, session.overlay) == before
     assert session.status() == status
+    session.close()
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_any_tree_can_be_shown_over_layers(tmp_path: Path, seed: int) -> None:
+    """What was done on top of layers, as one layer on top of them: the same files, and the same
+    changes over the same base.
+    """
+    session = Session(tmp_path / "session")
+    run_program(session, seed, 50, commits=True)
+    session.commit()
+    run_program(session, seed + 100, 40, commits=False)
+    session.freeze()
+    frozen, now = list(session.frozen), sealed(session, session.pending())
+    run_program(session, seed + 200, 40, commits=False)
+    wanted = sealed(session, session.pending())
+    numbered = {layer.number: layer for layer in frozen}
+    store = session.workspace.store
+    beneath = Pending(session.root_entry, [one.snapshot() for one in frozen], numbered, store)
+
+    layer = Layer(tmp_path / "layer", number=900)
+    rows = list(rows_over(beneath, now, wanted))
+    assert len({key for key, _ in rows}) == len(rows)
+    layer.rows.commit(rows)
+
+    shown = Overlay(session.root_entry, live=layer, frozen=frozen, resident=Resident(store))
+    assert seen(session, shown) == seen(session, session.overlay)
+    snapshots = [one.snapshot() for one in (layer, *frozen)]
+    pending = Pending(session.root_entry, snapshots, {**numbered, 900: layer}, store)
+    assert status_of(pending) == status_of(session.pending())
+    assert sealed(session, pending) == wanted
+    layer.close()
     session.close()

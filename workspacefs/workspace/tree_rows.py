@@ -10,18 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
+from workspacefs.errors import IntegrityError
 from workspacefs.ids import ROOT_FILE_ID, FileId
 from workspacefs.layers.rows import (
     WHITEOUT,
     InodeRow,
+    decode_inode,
     encode_inode,
     encode_name,
     inode_key,
     name_key,
 )
 from workspacefs.objects.entry import Entry, Subtree
-from workspacefs.trees.diff import diff_directory
+from workspacefs.trees.diff import diff_directory, diff_trees
 from workspacefs.trees.nodes import NodeSource
+from workspacefs.workspace.pending import Pending, PendingFile
 
 Row: TypeAlias = tuple[bytes, bytes]
 
@@ -116,3 +119,44 @@ def _inode_row(entry: Entry, content: object) -> Row:
         entry.xattrs,
     )
     return inode_key(entry.file_id), encode_inode(row)
+
+
+def rows_over(pending: Pending, now: Entry, wanted: Entry) -> Iterator[Row]:
+    """Yield the rows of a layer that shows the tree `wanted` on top of layers.
+
+    Args:
+        pending: The layers, over their base.
+        now: Root of the tree that they show.
+        wanted: Root of what shall be seen.
+    """
+    shown = _shown_by_layers(pending, now, wanted)
+    for key, value in rows_between(now, wanted, pending.source):
+        file_id = FileId(int.from_bytes(key[1:], "big"))
+        if key[:1] == b"I" and file_id in shown:
+            # What it shows of the base, and not of `now`, which no commit is.
+            value = encode_inode(decode_inode(value)._replace(content=shown[file_id]))
+        yield key, value
+
+
+def _shown_by_layers(pending: Pending, now: Entry, wanted: Entry) -> dict[FileId, Subtree]:
+    """Return what directories that may differ between two trees show of the base, by file id."""
+    root = pending.root_file()
+    files: dict[bytes, PendingFile] = {b"": root}
+
+    def find(path: bytes) -> PendingFile:
+        if path not in files:
+            parent, _, name = path.rpartition(b"/")
+            found = pending.find_child(find(parent), name)
+            if found is None:
+                raise IntegrityError(
+                    f"the layers do not show {path!r}, which was stored of them",
+                    kind="tree.inconsistent",
+                )
+            files[path] = found
+        return files[path]
+
+    shown = {ROOT_FILE_ID: root.subtree}
+    for change in diff_trees(now, wanted, pending.source):
+        if change.old is not None and change.old.is_dir:
+            shown[change.old.file_id] = find(change.path).subtree
+    return shown

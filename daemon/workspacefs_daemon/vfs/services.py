@@ -178,6 +178,8 @@ class Services:
         """Notes which processes change what; None: nobody does."""
         self._file_ids = file_ids
         self._held: Callable[[], object] | None = None
+        self.announcers: set[int] = set()
+        """Threads of ours that set attributes in the mount to what they are; see watchers.py."""
 
     def hold(self, wait: Callable[[], object]) -> None:
         """Have whatever would change something wait, until go_on().
