@@ -20,7 +20,7 @@ def size_word(files: int) -> str:
     return f"{files // 1_000_000}M" if files >= 1_000_000 else f"{files // 1000}k"
 
 
-class _Generated(Workload):
+class Generated(Workload):
     """Base of all that work in a generated workspace of `files` files."""
 
     unit = Unit.MILLISECONDS
@@ -57,7 +57,7 @@ class _Generated(Workload):
         return tree
 
 
-class Mount(_Generated):
+class Mount(Generated):
     """From the start of the mount command to the answer of the first listing of the root.
 
     Each repetition begins a session of its own, as a sandbox does.
@@ -108,7 +108,7 @@ class Mount(_Generated):
         stage.system.unmount()
 
 
-class Changes(_Generated):
+class Changes(Generated):
     """A command about changed files, spread over the whole tree: status, diff or commit."""
 
     def __init__(self, scale: Scale, files: int, verb: str) -> None:
@@ -125,7 +125,7 @@ class Changes(_Generated):
 
     def prepare(self, stage: Stage) -> None:
         tree = self.ensure_generated(stage)
-        system = _workspacefs(stage)
+        system = workspacefs_of(stage)
         system.begin_session(f"changes.{self._verb}")
         system.mount()
         for index in self._changed(stage):
@@ -139,7 +139,7 @@ class Changes(_Generated):
 
     def run(self, stage: Stage, repetition: int) -> Work:
         words = ("-m", "changed") if self._verb == "commit" else ()
-        self._answer = _workspacefs(stage).ask(self._verb, str(stage.root), *words)
+        self._answer = workspacefs_of(stage).ask(self._verb, str(stage.root), *words)
         return Work()
 
     def verify(self, stage: Stage, repetition: int) -> None:
@@ -163,7 +163,7 @@ class Changes(_Generated):
             stage.system.unmount()
 
     def _check_stored(self, stage: Stage, repetition: int) -> None:
-        system = _workspacefs(stage)
+        system = workspacefs_of(stage)
         expect("changes left", system.ask("status", str(stage.root))["changes"], [])
         index = self._changed(stage)[-1]
         path = stage.fixtures.synthetic(self.files).path(index)
@@ -208,7 +208,8 @@ def changed_content(index: int, repetition: int) -> bytes:
     return b"".join(b"line %d of %d, %d\n" % (line, index, repetition) for line in range(80))
 
 
-def _workspacefs(stage: Stage) -> WorkspaceFs:
+def workspacefs_of(stage: Stage) -> WorkspaceFs:
+    """Return the system of a stage, which is ours."""
     assert isinstance(stage.system, WorkspaceFs)
     return stage.system
 

@@ -43,6 +43,8 @@ class Scale:
     forks_at_once: int
     dirty_files: tuple[int, ...]
     """How many files are not committed in sessions that are forked."""
+    landings: int
+    """On one branch, by all writers together."""
     restored_files: tuple[int, ...]
     """How many files have changed since what is gone back to; fewer than `small_files`."""
 
@@ -63,6 +65,7 @@ SCALES: Final[Mapping[str, Scale]] = {
         forks=40,
         forks_at_once=100,
         dirty_files=(10, 1_000, 100_000),
+        landings=1_000,
         restored_files=(10, 1_000),
     ),
     "tiny": Scale(
@@ -80,6 +83,7 @@ SCALES: Final[Mapping[str, Scale]] = {
         forks=2,
         forks_at_once=3,
         dirty_files=(10, 1_000),
+        landings=20,
         restored_files=(10, 50),
     ),
     "small": Scale(
@@ -97,6 +101,7 @@ SCALES: Final[Mapping[str, Scale]] = {
         forks=5,
         forks_at_once=10,
         dirty_files=(10, 1_000),
+        landings=100,
         restored_files=(10, 100),
     ),
 }

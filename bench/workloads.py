@@ -11,6 +11,7 @@ from bench.forks import Fork, ForkLarge, ForkMany, IdleForks
 from bench.git import GitAdd, GitCommit, GitStatus
 from bench.histories import Changes, Mount, StartCommand, size_word
 from bench.large_files import ReadLarge, WriteLarge
+from bench.merging import Landings, Merge
 from bench.s3.groups import s3_groups
 from bench.s3.network import Network
 from bench.sessions import Autosave, Checkpoint, Idle, ReadThrough, Restore
@@ -30,6 +31,7 @@ from bench.tree_tools import (
 from bench.workload import Group, Scale, Workload
 
 _S3: Final = "s3"
+_WRITERS: Final = (1, 8, 50)
 _DEPTHS: Final = (1, 4, 8)
 """Frozen layers in a chain; one of more is made shorter in the background."""
 
@@ -107,6 +109,7 @@ def _all_groups(scale: Scale) -> Iterator[Group]:
     yield Group("import-tree", (Import(scale, is_large=False),), is_mounted=False)
     yield Group("import-large", (Import(scale, is_large=True),), is_mounted=False)
     yield Group("cli", (StartCommand(scale),), is_mounted=False)
+    yield Group("landings", tuple(Landings(scale, n) for n in _WRITERS), is_mounted=False)
     yield _forks(scale)
     yield _sessions(scale)
     for files in scale.workspaces:
@@ -118,6 +121,7 @@ def _all_groups(scale: Scale) -> Iterator[Group]:
                 Changes(scale, files, "status"),
                 Changes(scale, files, "diff"),
                 Changes(scale, files, "commit"),
+                Merge(scale, files),
             ),
             is_mounted=False,
         )

@@ -56,7 +56,7 @@ def land_rounds(
     file_ids = workspace.new_file_ids()
     wait()
     for round_number in range(rounds):
-        began_s = time.monotonic()
+        began_s, at_s = time.monotonic(), time.time()
         file = f"{name}-{round_number}".encode("ascii")
         ref, commit = _commit(workspace, ref, commit, file, file_ids.allocate())
         joining = LandingMerge(workspace, name=name, provenance=Provenance(agent=name))
@@ -68,6 +68,7 @@ def land_rounds(
             "worker": number,
             "round": round_number,
             "commit": ref.id.hex(),
+            "began_s": at_s,
             "took_s": time.monotonic() - began_s,
             "done_s": time.time(),
         }
