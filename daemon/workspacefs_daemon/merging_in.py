@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Final
 
@@ -21,11 +21,12 @@ from workspacefs.layers.layer import Layer
 from workspacefs.merge.documents import conflict_document
 from workspacefs.merge.incoming import CommitsOf, Forward, Incoming, Ours, Plan
 from workspacefs.merge.reverting import CommitsBy, OneCommit
-from workspacefs.objects.commits import Provenance
+from workspacefs.objects.commits import ChangeCounts, Provenance
 from workspacefs.objects.entry import Entry
 from workspacefs.objects.refs import Ref
 from workspacefs.workspace.commit import adopt_commit
 from workspacefs.workspace.local_record import MergeState
+from workspacefs.workspace.publish import SealedCommit
 from workspacefs_daemon.checkpoints import Checkpoints
 from workspacefs_daemon.committing import commit_frozen
 from workspacefs_daemon.control.server import SendProgress
@@ -161,39 +162,25 @@ class MergingIn:
         if restored is None or done is None:
             return {**_NOTHING, "is_current": True, "commit": _hex(mounted.base)}, None
         plan, told = done.plan, OnTop(done.ours_root, _root_of(done.plan))
-        if isinstance(plan, Forward):
-            await self._adopt(plan, incoming.title)
-            changes = restored.difference
-            counts = {"added": 0, "modified": len(changes.places), "removed": len(changes.gone)}
-            return {
-                **_NOTHING,
-                "is_forward": True,
-                "commit": _hex(mounted.base),
-                "safety": safety.name,
-                "kept_open": restored.kept_open,
-                "counts": counts,
-            }, told
-        is_settled = done.ours.work is None and not plan.joined.has_conflicts
-        if is_settled:
+        is_forward = isinstance(plan, Forward)
+        stored = plan.stored if isinstance(plan, Forward) else plan.joined.stored
+        is_final = isinstance(plan, Forward) or plan.joined.is_final
+        if not is_final:
+            await self._name_in_store(stored)
+        elif restored.kept_open:
+            # What is open keeps its id, and what the merge made of it has another one here: the
+            # mount does not show just that commit.
             await commit_frozen(mounted, incoming.message, who, {}, "", progress)
+            is_forward = False
         else:
-            await self._name_in_store(plan)
-        counts_ = plan.joined.counts
+            await self._adopt(stored, incoming.title)
         return {
             **_NOTHING,
-            "commit": _hex(mounted.base) if is_settled else None,
+            "is_forward": is_forward,
+            "commit": _hex(mounted.base) if is_final else None,
             "safety": safety.name,
             "kept_open": restored.kept_open,
-            "bases": [base.id.hex() for base in plan.bases],
-            "counts": {
-                "added": counts_.added,
-                "modified": counts_.modified,
-                "removed": counts_.removed,
-            },
-            "conflicts": [
-                {"number": number, **conflict_document(conflict)}
-                for number, conflict in plan.joined.conflicts.items()
-            ],
+            **_document_of(plan, restored),
         }, told
 
     async def _switch(
@@ -249,7 +236,8 @@ class MergingIn:
                 work = (stored, await mounted.blocking.job(partial(store.load_commit, stored)))
         return Ours(mounted.name, head, work, merge)
 
-    async def _adopt(self, plan: Forward, title: str) -> None:
+    async def _adopt(self, stored: SealedCommit, title: str) -> None:
+        """Have a commit that the mount shows already be the session's newest."""
         mounted, session = self._mounted, self._mounted.session
         assert session is not None
         with mounted.viewed(list(mounted.overlay.frozen)) as pending:
@@ -260,7 +248,7 @@ class MergingIn:
                             mounted.workspace,
                             session,
                             pending,
-                            plan.stored,
+                            stored,
                             moved_by=owner_name(),
                             before_move=mounted.chain.note_sealing,
                         )
@@ -275,11 +263,11 @@ class MergingIn:
                 ) from exc
         await mounted.rebase(committed.sealed, committed)
 
-    async def _name_in_store(self, plan: Plan) -> None:
+    async def _name_in_store(self, stored: SealedCommit) -> None:
         """Have the session's ref name what was stored for the merge: nothing else does."""
         mounted = self._mounted
         try:
-            await self._saving.record_stored(plan.joined.stored)
+            await self._saving.record_stored(stored)
         except WorkspaceError as exc:
             # The merge is done. Whatever stores the work next names it, or says that it cannot.
             log.warning(
@@ -300,10 +288,26 @@ _NOTHING: Final[Mapping[str, object]] = {
 }
 
 
+def _document_of(plan: Plan | Forward, restored: Restored) -> dict[str, object]:
+    if isinstance(plan, Forward):
+        changes = restored.difference
+        counts = ChangeCounts(modified=len(changes.places), removed=len(changes.gone))
+        return {"counts": asdict(counts)}
+    return {
+        "bases": [base.id.hex() for base in plan.bases],
+        "counts": asdict(plan.joined.counts),
+        "conflicts": [
+            {"number": number, **conflict_document(conflict)}
+            for number, conflict in plan.joined.conflicts.items()
+        ],
+    }
+
+
 def _state_after(done: _Round) -> MergeState | None:
+    """Return what is merged once the mount shows it, until a commit says so."""
     plan = done.plan
     if isinstance(plan, Forward):
-        return None
+        return MergeState((plan.stored.ref,))
     joined = plan.joined
     state = MergeState(plan.parents, joined.stored.ref if joined.has_conflicts else None)
     return None if state == MergeState() and not done.ours.merge.is_news else state

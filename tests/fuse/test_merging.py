@@ -52,12 +52,10 @@ def test_session_without_own_work_goes_forward(machine: Machine) -> None:
     """It is at the branch's commit then, and no merge is made; a second time there is nothing."""
     mine = machine.mount("mine", session="mine")
     inode = (mine.path / "text").stat().st_ino
-    with (mine.path / "text").open() as held:
-        there = other(machine, text=edited(3, "theirs"))
+    there = other(machine, text=edited(3, "theirs"))
 
-        answer = machine.json("update", mine.path)
+    answer = machine.json("update", mine.path)
 
-        assert held.readline() == "line 0\n"
     assert answer["is_forward"] is True
     assert answer["commit"] == machine.json("log", machine.store)["commits"][0]["commit"]
     assert tree_of(mine.path) == tree_of(there.path)
@@ -66,6 +64,35 @@ def test_session_without_own_work_goes_forward(machine: Machine) -> None:
     assert machine.json("update", mine.path)["is_current"] is True
     mine.kill()
     assert tree_of(mine.again().path) == tree_of(there.path)
+
+
+@pytest.mark.parametrize("has_own", [False, True])
+def test_file_that_is_open_stays_as_it_was_for_who_has_it_open(
+    machine: Machine, has_own: bool
+) -> None:
+    """New opens see the merged one at once; also after it was closed, and in the next mount."""
+    mine = machine.mount("mine", session="mine")
+    if has_own:
+        (mine.path / "mine").write_text("mine")
+        mine.commit("mine")
+    there = other(machine, text=edited(3, "theirs"))
+    with (mine.path / "text").open() as held:
+        answer = machine.json("update", mine.path)
+
+        assert held.read() == "".join(LINES)
+        assert (mine.path / "text").read_text() == edited(3, "theirs")
+    assert answer["kept_open"] == 1
+    assert (mine.path / "text").read_text() == edited(3, "theirs")
+    assert mine.status() == {}
+    head = machine.json("log", machine.store)["commits"][0]["commit"]  # type: ignore[index]
+    assert head in commits(machine, "mine")[0]["parents"]  # type: ignore[operator]
+    mine.kill()
+    mine = mine.again()
+    assert (mine.path / "text").read_text() == edited(3, "theirs")
+    landed = mine.commit("nothing", "--into", "main")
+    assert landed["landed_on"] == "main"
+    machine.json("update", there.path)
+    assert (there.path / "text").read_text() == edited(3, "theirs")
 
 
 def test_own_commits_and_others_become_one(machine: Machine) -> None:

@@ -119,6 +119,7 @@ class CommitsOf:
             carried=carried_conflicts(
                 [commit for _, commit in bases], theirs[1], ours.merge, workspace.store
             ),
+            message="" if ours.work else self.message,
             kept=ours.kept_notes(workspace.store),
         )
         return Plan(joined, parents, refs)

@@ -42,13 +42,16 @@ class Joined:
     """A session's tree with others' changes in it; stored, and no ref names it."""
 
     stored: SealedCommit
-    """As a commit of work, with all conflicts in its notes."""
+    """As a commit, with all conflicts in its notes."""
     conflicts: Mapping[int, Conflict]
     """That came with this, by number."""
     counts: ChangeCounts
     """How it differs from the session's tree until then."""
     has_conflicts: bool
     """Whether any are left: these, or earlier ones."""
+    is_final: bool
+    """Whether the commit can be the session's next one: nothing in it is not committed otherwise,
+    and nothing is left to decide. Else it is one of work."""
 
 
 def join(
@@ -59,6 +62,7 @@ def join(
     *,
     parents: tuple[Ref, ...],
     provenance: Provenance,
+    message: str = "",
     carried: Iterable[Entry] = (),
     kept: Mapping[bytes, Note] = NO_NOTES,
 ) -> Joined:
@@ -71,6 +75,7 @@ def join(
         merge: Conflicts that are left of earlier.
         parents: Of the commit.
         provenance: Who does it.
+        message: Of the commit if it is final; "": it is not.
         carried: Notes of conflicts that come along with what is brought in.
         kept: Other notes of the tree's work, that it still has.
 
@@ -106,11 +111,12 @@ def join(
             counts = (
                 merged.counts if len(steps) == 1 else count_forward(ours, root, workspace.store)
             )
+            is_final = bool(message) and not notes
             named: dict[bytes, Note] = {b"%d" % number: note for number, note in notes.items()}
             commit = Commit(
                 root=root,
                 parents=parents,
-                message=WORK_MESSAGE,
+                message=message if is_final else WORK_MESSAGE,
                 time_ns=time_ns,
                 provenance=provenance,
                 changes=counts,
@@ -121,7 +127,7 @@ def join(
                     chunk_params=workspace.chunk_params,
                 ),
             )
-            return Joined(seal_commit(writer, commit), found, counts, bool(notes))
+            return Joined(seal_commit(writer, commit), found, counts, bool(notes), is_final)
     raise ValueError("there is no step")
 
 

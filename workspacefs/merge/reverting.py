@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from workspacefs.errors import NotFoundError
 from workspacefs.merge.base import Head
-from workspacefs.merge.incoming import Forward, Ours, Plan
+from workspacefs.merge.incoming import Forward, Incoming, Ours, Plan
 from workspacefs.merge.joining import Step, join
 from workspacefs.merge.lines import Labels
 from workspacefs.objects.commits import Commit, Provenance
@@ -40,7 +40,7 @@ class OneCommit:
     def plan(self, ours: Ours, workspace: Workspace, who: Provenance) -> Plan | Forward | None:
         """See Incoming."""
         stretch = _Stretch(self._head, self._head[1])
-        return _plan([stretch], self.title, ours, workspace, who)
+        return _plan([stretch], self, ours, workspace, who)
 
 
 class CommitsBy:
@@ -81,13 +81,17 @@ class CommitsBy:
                 "log says who made which",
                 kind="revert.absent",
             )
-        return _plan(stretches, self.title, ours, workspace, who)
+        return _plan(stretches, self, ours, workspace, who)
 
 
 def _plan(
-    stretches: Sequence[_Stretch], title: str, ours: Ours, workspace: Workspace, who: Provenance
+    stretches: Sequence[_Stretch],
+    incoming: Incoming,
+    ours: Ours,
+    workspace: Workspace,
+    who: Provenance,
 ) -> Plan | None:
-    labels = Labels(ours=ours.name, theirs=title)
+    labels = Labels(ours=ours.name, theirs=incoming.title)
     steps = [
         Step(one.newest[1].root, _before(one.oldest, workspace.store), workspace.store, labels)
         for one in stretches
@@ -100,6 +104,7 @@ def _plan(
         ours.merge,
         parents=(*(() if ours.head is None else (ours.head[0],)), *ours.merge.parents),
         provenance=who,
+        message="" if ours.work else incoming.message,
         kept=ours.kept_notes(workspace.store),
     )
     if joined.stored.commit.root == root and not joined.conflicts:
