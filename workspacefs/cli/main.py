@@ -63,6 +63,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "reject": Command("reject", "decide that a proposal does not land"),
     "log": Command("log", "list commits: who, when, why"),
     "show": Command("show", "show one commit and what it changed"),
+    "blame": Command("blame", "tell for each line of a file which commit wrote it"),
     "ls": Command("ls", "list a directory of a revision, without a mount"),
     "cat": Command("cat", "print a file of a revision, without a mount"),
     "export": Command("export", "write a revision to a directory or a tar stream"),
