@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--op",
         metavar="ID",
-        help="move a branch or session back to where it was before this operation of the oplog",
+        help="move a branch, tag or session back to before this operation of the oplog",
     )
     add_progress_flag(parser)
     add_store_flags(parser)
