@@ -15,6 +15,7 @@ from workspacefs.statedir import StateDir
 
 STATE_DIR_VARIABLE: Final = "WORKSPACEFS_STATE_DIR"
 CACHE_SIZE_VARIABLE: Final = "WORKSPACEFS_CACHE_SIZE"
+SIGNING_KEY_VARIABLE: Final = "WORKSPACEFS_SIGNING_KEY"
 RESTART_VARIABLE: Final = "WORKSPACEFS_RESTART"
 CACHE_MIN_BYTES: Final = 64 << 20
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -72,6 +73,40 @@ def load_state_dir(environ: Mapping[str, str], flag: str | None = None) -> State
     # Source: XDG Base Directory Specification 0.8: a path that is not absolute is ignored.
     base = xdg if os.path.isabs(xdg) else os.path.expanduser("~/.local/state")
     return StateDir(os.path.abspath(os.path.join(base, "workspacefs")))
+
+
+def config_dir(environ: Mapping[str, str]) -> str:
+    """Return where an account keeps its own settings, absolute; it need not be there."""
+    xdg = environ.get("XDG_CONFIG_HOME", "")
+    base = xdg if os.path.isabs(xdg) else os.path.expanduser("~/.config")
+    return os.path.abspath(os.path.join(base, "workspacefs"))
+
+
+def default_signing_key(environ: Mapping[str, str]) -> str:
+    """Return where the key that commits are signed with is looked for: what the environment says,
+    else its place among the settings.
+    """
+    chosen = environ.get(SIGNING_KEY_VARIABLE, "")
+    if chosen and chosen != "off":
+        return os.path.abspath(os.path.expanduser(chosen))
+    return os.path.join(config_dir(environ), "signing-key.pem")
+
+
+def load_signing_key(environ: Mapping[str, str]) -> str | None:
+    """Return the path of the key that commits shall be signed with; None: they are not signed.
+
+    One that the environment names must be there; the one among the settings counts if it is.
+    """
+    chosen = environ.get(SIGNING_KEY_VARIABLE, "")
+    path = default_signing_key(environ)
+    if chosen == "off" or (not chosen and not os.path.lexists(path)):
+        return None
+    return path
+
+
+def trusted_keys_file(environ: Mapping[str, str]) -> str:
+    """Return where the list of trusted keys of an account is; it need not be there."""
+    return os.path.join(config_dir(environ), "trusted-keys")
 
 
 def load_commit_defaults(environ: Mapping[str, str]) -> CommitDefaults:

@@ -22,6 +22,7 @@ from workspacefs.objects.commits import Commit
 from workspacefs.objects.entry import Entry
 from workspacefs.refs import RefRecord
 from workspacefs.refs.policy import NO_POLICY
+from workspacefs.signing.key_files import FileSigner
 from workspacefs.statedir import StateDir
 from workspacefs.workspace.commit import settle_ref
 from workspacefs.workspace.leftovers import end_leftover
@@ -65,8 +66,9 @@ def open_mounted(spec: SessionSpec, environ: Mapping[str, str]) -> Mounted:
         usual = next(default_session_names(spec.state_dir))
         drawn = f"{usual}.{secrets.token_hex(_DRAWN_BYTES)}"
         spec = replace(spec, session_name=drawn)
+    signer = None if spec.signing_key is None else FileSigner(spec.signing_key)
     if not spec.is_far:
-        workspace = Workspace.open(spec.store_url, cache_bytes=_CACHE_BYTES)
+        workspace = Workspace.open(spec.store_url, cache_bytes=_CACHE_BYTES, signer=signer)
         near = _open_view(spec, workspace, None) if spec.read_only else _open(spec, workspace, None)
         top = near.base_root.subtree.root
         if top is not None:
@@ -80,7 +82,7 @@ def open_mounted(spec: SessionSpec, environ: Mapping[str, str]) -> Mounted:
     else:
         far.begin(spec.session_name or next(default_session_names(spec.state_dir)))
     retry = RetryPolicy(deadline_s=spec.store_timeout_s)
-    workspace = Workspace.open(far.backend, cache_bytes=_CACHE_BYTES, retry=retry)
+    workspace = Workspace.open(far.backend, cache_bytes=_CACHE_BYTES, retry=retry, signer=signer)
     far.check_probe()  # before anything is written
     mounted = _open_view(spec, workspace, far) if spec.read_only else _open(spec, workspace, far)
     far.backend.forget_early()

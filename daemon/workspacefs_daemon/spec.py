@@ -66,6 +66,9 @@ class SessionSpec:
     """Arguments of a fork (docs/protocol.md): nothing is mounted, the session is forked."""
     cache_limit_bytes: int | None = None
     """How large the cache of this account may grow; None: as it was, or its default."""
+    signing_key: str | None = None
+    """File of the key that commits are signed with, absolute; None: they are not signed. The key
+    itself is read when something is signed, and goes nowhere."""
     metrics: str | None = None
     """Where to serve figures for Prometheus: a port of 127.0.0.1, or the path of a socket."""
 
@@ -114,6 +117,7 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "forks": (dict, type(None)),
     "drops_checkpoints": (bool,),
     "cache_limit_bytes": (int, type(None)),
+    "signing_key": (str, type(None)),
     "metrics": (str, type(None)),
 }
 
@@ -125,6 +129,7 @@ _OF_THE_MOUNT: Final = (
     "autosave_s",
     "sees_writers",
     "allow_other",
+    "signing_key",
     "subpath",
 )
 

@@ -36,6 +36,7 @@ def commit_document(ref: Ref, commit: Commit) -> dict[str, object]:
             "removed": changes.removed,
         },
         "meta": dict(_meta(commit)),
+        "signed_by": None if commit.signature is None else commit.signature.public_key.hex(),
         "files": totals.files,
         "size_bytes": totals.size_bytes,
     }

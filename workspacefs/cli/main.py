@@ -67,6 +67,8 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "ls": Command("ls", "list a directory of a revision, without a mount"),
     "cat": Command("cat", "print a file of a revision, without a mount"),
     "export": Command("export", "write a revision to a directory or a tar stream"),
+    "key": Command("key", "the key that commits are signed with, and whose signatures count"),
+    "verify": Command("verify", "check the history of a revision: ids, parents, signatures"),
     "umount": Command("umount", "take a mount away; nothing that was written is lost"),
     "sessions": Command("sessions", "list the sessions of a workspace and where they are mounted"),
     "session": Command("session", "list, show and delete sessions, and which came from which"),

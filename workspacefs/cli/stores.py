@@ -12,13 +12,18 @@ from workspacefs.cache.directory import CacheDirectory, default_limit_bytes
 from workspacefs.cache.evictor import Evictor
 from workspacefs.cache.fetcher import Fetcher
 from workspacefs.cli.context import Context
-from workspacefs.config import CACHE_SIZE_VARIABLE, parse_cache_size
+from workspacefs.config import CACHE_SIZE_VARIABLE, load_signing_key, parse_cache_size
+from workspacefs.signing.key_files import FileSigner
 from workspacefs.workspace.workspace import Workspace
 
 
 def open_workspace(url: str, context: Context) -> Workspace:
-    """Return the workspace at a URL. See Workspace.open for what it raises."""
-    return Workspace.open(open_store(url, context))
+    """Return the workspace at a URL; what is committed to it is signed, if there is a key. See
+    Workspace.open for what it raises.
+    """
+    key = load_signing_key(context.environ)
+    signer = None if key is None else FileSigner(key)
+    return Workspace.open(open_store(url, context), signer=signer)
 
 
 def open_store(url: str, context: Context) -> Backend:

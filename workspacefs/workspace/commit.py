@@ -167,7 +167,7 @@ def commit_pending(
         raise _moved(session)
     assert made.record.session is not None
     moved = OpenSession(made.record.session, made.record, made.version)
-    return Committed(stored.ref, commit, sealed, stored.summary, moved, landing)
+    return Committed(stored.ref, stored.commit, sealed, stored.summary, moved, landing)
 
 
 def adopt_commit(

@@ -109,7 +109,7 @@ def import_directory(
             f"branch {branch} moved while the import ran, so nothing landed; import again",
             branch=branch,
         )
-    return ImportResult(sealed.ref, commit, tree, sealed.summary, is_new=True)
+    return ImportResult(sealed.ref, sealed.commit, tree, sealed.summary, is_new=True)
 
 
 def _is_same(tree: ImportedTree, base: Entry) -> bool:

@@ -159,8 +159,10 @@ def seal_and_log(
 ) -> tuple[SealedCommit, PlannedMove]:
     """Write a commit record and finish the writer and, at the same time, log the move to come.
 
-    All is durable on return.
+    All is durable on return. The commit is signed, if the workspace has who does that; what it
+    raises is raised here, and nothing that names the commit was stored.
     """
+    commit = _signed(workspace, commit)
     body, references = encode_commit(commit)
     planned = plan_move(workspace, CommitId(commit_id_of(body)), move)
     beside = {planned.key: planned.entry}
@@ -173,6 +175,13 @@ def publish_commit(
     """Seal a commit and move a ref to it. See `seal_and_log` and `make_move`."""
     sealed, planned = seal_and_log(workspace, writer, commit, move)
     return make_move(workspace, planned, sealed.record()), sealed
+
+
+def _signed(workspace: Workspace, commit: Commit) -> Commit:
+    if workspace.signer is None:
+        return commit
+    body, _ = encode_commit(commit.unsigned())
+    return replace(commit, signature=workspace.signer.sign(body))
 
 
 def _seal(

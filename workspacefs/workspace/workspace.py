@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Protocol
 
 from workspacefs.backend.contract import Backend
 from workspacefs.backend.open import open_backend
@@ -13,7 +13,7 @@ from workspacefs.backend.retry import RetryPolicy
 from workspacefs.chunking.parameters import ChunkParameters
 from workspacefs.clock import Clock, SystemClock
 from workspacefs.errors import BusyError, KeyAbsentError, NotFoundError, UsageError
-from workspacefs.objects.commits import Commit
+from workspacefs.objects.commits import Commit, Signature
 from workspacefs.objects.refs import Ref
 from workspacefs.packs.reader import ObjectStore
 from workspacefs.packs.writer import Known, ObjectWriter
@@ -35,6 +35,18 @@ _STEPS: Final = re.compile(r"(?P<name>.*?)(?P<steps>(?:~[0-9]{0,9}|\^)*)", re.DO
 _ID_PREFIX: Final = re.compile(r"[0-9a-f]{6,64}")
 
 
+class Signer(Protocol):
+    """Signs commits."""
+
+    def sign(self, body: bytes) -> Signature:
+        """Return the signature of the body that a commit has without one.
+
+        Raises:
+            WorkspaceError: It cannot; then the commit is not made.
+        """
+        ...
+
+
 class Workspace:
     """An open workspace. Thread-safe; must not be used across a fork. Use `create` or `open`."""
 
@@ -46,7 +58,10 @@ class Workspace:
         *,
         cache_bytes: int = CACHE_BYTES,
         retry: RetryPolicy | None = None,
+        signer: Signer | None = None,
     ) -> None:
+        self.signer = signer
+        """Signs what becomes part of a history; None: nobody does."""
         self.backend = backend
         self.manifest = manifest
         self.clock = clock
@@ -83,6 +98,7 @@ class Workspace:
         clock: Clock | None = None,
         cache_bytes: int = CACHE_BYTES,
         retry: RetryPolicy | None = None,
+        signer: Signer | None = None,
     ) -> Workspace:
         """Open a workspace that exists.
 
@@ -91,6 +107,7 @@ class Workspace:
             clock: For what is written; default: the system's.
             cache_bytes: Memory for frames, and again as much for decoded nodes, at most.
             retry: How long the store is asked what became of a ref whose answer was lost.
+            signer: Signs the commits that are made; None: they are not signed.
 
         Raises:
             NotFoundError: There is none (kind "workspace.absent").
@@ -108,7 +125,14 @@ class Workspace:
                 url=backend.url,
             ) from exc
         manifest = decode_manifest(value, url=backend.url)
-        return cls(backend, manifest, clock or SystemClock(), cache_bytes=cache_bytes, retry=retry)
+        return cls(
+            backend,
+            manifest,
+            clock or SystemClock(),
+            cache_bytes=cache_bytes,
+            retry=retry,
+            signer=signer,
+        )
 
     @property
     def id(self) -> str:

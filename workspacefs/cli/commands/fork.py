@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from workspacefs.cli.context import Context, count_text
 from workspacefs.cli.parser import add_store_flags
+from workspacefs.cli.signing_key import checked_signing_key
 from workspacefs.client.locate import SessionAddress, session_of
 from workspacefs.client.mounting import mount_session
 from workspacefs.client.registry import LiveSession, living_sessions
@@ -78,6 +79,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     specs = [
         {
             **mount,
+            "signing_key": mount.get("signing_key") or checked_signing_key(context.environ),
             "store_url": parent.store_url,
             "mountpoint": place,
             "state_dir": context.state.root,

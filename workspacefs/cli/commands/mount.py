@@ -12,6 +12,7 @@ from typing import Final
 from workspacefs.cli.context import Context, Output, short_id
 from workspacefs.cli.parser import add_store_flags
 from workspacefs.cli.policies import OF_A_MOUNT, add_policy_flags, policy_changes, time_s
+from workspacefs.cli.signing_key import checked_signing_key
 from workspacefs.cli.store_urls import absolute_url, is_s3
 from workspacefs.client.mounting import made_mountpoint, mount_session
 from workspacefs.client.registry import living_sessions
@@ -184,6 +185,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         "autosave_s": autosave_of(options, url),
         "sees_writers": options.provenance == "on",
         "steals": options.steal,
+        "signing_key": None if options.read_only else checked_signing_key(context.environ),
         "policy": policy,
         "cache_limit_bytes": parse_cache_size(
             options.cache_size or context.environ.get(CACHE_SIZE_VARIABLE)

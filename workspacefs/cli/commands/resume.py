@@ -12,6 +12,7 @@ from workspacefs.cli.context import Context, short_id
 from workspacefs.cli.parser import add_store_flags
 from workspacefs.cli.policies import policy_changes
 from workspacefs.cli.revision import open_place
+from workspacefs.cli.signing_key import checked_signing_key
 from workspacefs.cli.store_urls import absolute_url
 from workspacefs.client.mounting import mount_session
 from workspacefs.errors import NotFoundError
@@ -53,6 +54,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         "steals": options.steal,
         "subpath": options.subpath,
         "policy": policy_changes(options),
+        "signing_key": checked_signing_key(context.environ),
     }
     result = mount_session(spec, context.state, context.environ, makes_directory=True)
     pending = ", with uncommitted changes" if result.get("has_changes") else ""
