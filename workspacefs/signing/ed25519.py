@@ -1,6 +1,6 @@
 """Ed25519 signatures (RFC 8032), by the cryptography package: the only module that imports it.
 
-It takes 40 ms to import, so it is imported by name where something is signed or checked
+It takes long to import, so it is imported by name where something is signed or checked
 (key_files.py).
 """
 
