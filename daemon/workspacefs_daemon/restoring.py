@@ -17,6 +17,7 @@ from workspacefs.errors import RefusedError
 from workspacefs.ids import FileId
 from workspacefs.layers.journal import settle
 from workspacefs.layers.layer import Layer
+from workspacefs.layers.writers import rows_under_other_ids
 from workspacefs.objects.entry import Entry
 from workspacefs.workspace.changes import PathChange
 from workspacefs.workspace.difference import Difference, State, find_difference, list_changes
@@ -240,7 +241,8 @@ class Restoring:
             top = self._targets.begin_layer()
             made.append(top)
             top.layer.drop_ballast()
-            top.layer.rows.commit(rows_of_fresh(difference, fresh))
+            writers = rows_under_other_ids([layer.rows for layer in target.layers], fresh)
+            top.layer.rows.commit([*rows_of_fresh(difference, fresh), *writers])
             settle(top.layer)
             frozen.insert(0, top.layer)
             target.settled.add(top.layer.number)

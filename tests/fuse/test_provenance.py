@@ -331,6 +331,20 @@ def test_restore_takes_writers_back_with_what_they_wrote(machine: Machine, mount
     assert made.calls("f") == {"kept"}
 
 
+def test_restored_file_that_is_open_keeps_its_writers(machine: Machine, mount: Mount) -> None:
+    """It gets another file id, as whoever has it open keeps the one it had."""
+    shell(mount, "echo 1 > f", call="kept")
+    machine.json("checkpoint", mount.path, "--name", "cp")
+    shell(mount, "echo 2 >> f", call="dropped")
+    with (mount.path / "f").open() as held:
+        machine.json("restore", mount.path, "cp")
+        assert held.read() == "1\n2\n"
+
+        made = told(mount)
+
+    assert made.calls("f") == {"kept"}
+
+
 def test_mount_without_provenance_tells_of_nobody(machine: Machine) -> None:
     """A commit is as it was before there was any of this."""
     mount = machine.mount(provenance="off")

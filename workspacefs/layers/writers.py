@@ -17,7 +17,7 @@ what layers say together is the union of what each says. This module must not kn
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, NewType, Protocol
 
 import msgpack
@@ -132,6 +132,13 @@ def decode_process(value: bytes) -> SeenProcess:
         raise _malformed("a process row") from exc
 
 
+class Gettable(Protocol):
+    """Rows by key."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a row, or None."""
+
+
 class RowSource(Protocol):
     """Rows at one moment."""
 
@@ -179,6 +186,27 @@ def merged_rows(layers: Sequence[RowSource]) -> Iterator[tuple[bytes, bytes]]:
         yield process_key(process_id), encode_process(seen)
     for file_id, writers in iter_files(layers):
         yield writer_key(file_id), encode_file(writers)
+
+
+def rows_under_other_ids(
+    layers: Sequence[Gettable], others: Mapping[FileId, FileId]
+) -> list[tuple[bytes, bytes]]:
+    """Return rows that say of files under other ids what layers, the newest first, say of them.
+
+    Args:
+        layers: That stay beneath: they have the rows of the processes.
+        others: The other ids, by id.
+    """
+    rows: list[tuple[bytes, bytes]] = []
+    for file_id, other_id in others.items():
+        told = FileWriters(False, ())
+        for layer in reversed(layers):
+            row = layer.get(writer_key(file_id))
+            if row is not None:
+                told = told.joined(decode_file(row))
+        if told.processes:
+            rows.append((writer_key(other_id), encode_file(told)))
+    return rows
 
 
 def _oldest_first(layers: Sequence[RowSource], prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
