@@ -34,6 +34,7 @@ class Merging:
         check_ref_name(into)
         provenance = given_provenance(mounted, args)
         began = time.monotonic()
+        await mounted.demands.check(provenance, None)
         async with mounted.committing:
             with trio.CancelScope(shield=True), mounted.noting_loss():
                 await mounted.settle(moved_by=provenance.author)

@@ -38,6 +38,7 @@ from workspacefs.workspace.workspace import Workspace
 from workspacefs_daemon.background.durability import Durability
 from workspacefs_daemon.background.hops import Blocking
 from workspacefs_daemon.chain import LayerChain
+from workspacefs_daemon.demands import Demands
 from workspacefs_daemon.far import FarStore
 from workspacefs_daemon.forking import ForkedSession, ForkParent, begin_forks
 from workspacefs_daemon.processes import ProcessTable
@@ -90,6 +91,7 @@ class Mounted:
         self.far = far
         self.early = EarlyUpload(workspace) if far is not None and spec.early_upload else None
         self.blocking = Blocking(load_threads=_FAR_LOADS if far else _NEAR_LOADS)
+        self.demands = Demands(workspace, self.blocking)
         self.durability = Durability(self.blocking)
         self.committing = trio.Lock()
         self.own_commits: set[CommitId] = set()

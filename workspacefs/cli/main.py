@@ -37,6 +37,7 @@ class Command(NamedTuple):
 
 COMMANDS: Final[Mapping[str, Command]] = {
     "init": Command("init", "make a new, empty workspace"),
+    "config": Command("config", "see or change what commits of a workspace must say"),
     "import": Command("import_tree", "make a directory tree the next commit of a branch"),
     "mount": Command("mount", "mount a session of a workspace; resumes it if it exists"),
     "fork": Command("fork", "begin sessions that stand where another one stands now"),

@@ -17,6 +17,7 @@ from workspacefs.cli.stores import open_workspace
 from workspacefs.errors import UsageError
 from workspacefs.workspace.ingest import ImportOptions
 from workspacefs.workspace.landing import ImportResult, import_directory
+from workspacefs.workspace.settings import check_required, load_settings
 from workspacefs.workspace.workspace import DEFAULT_BRANCH
 
 EXAMPLE = """\
@@ -59,6 +60,8 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
         raise UsageError("a commit needs a message that says why (-m)", kind="commit.message")
     workspace = open_workspace(absolute_url(options.url, context.environ, options), context)
     bound_memory()
+    provenance = new_provenance(options, context)
+    check_required(load_settings(workspace)[0], provenance, dict(options.meta))
     began = time.monotonic()
     with Bar("import", unit="files", is_shown=options.progress) as bar:
         result = import_directory(
@@ -66,7 +69,7 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
             options.directory,
             message=options.message,
             branch=options.branch,
-            provenance=new_provenance(options, context),
+            provenance=provenance,
             meta=tuple(dict(options.meta).items()),
             options=ImportOptions(
                 exclude=tuple(options.exclude),
