@@ -29,6 +29,8 @@ _ENVIRON_READ_BYTES: Final = 256 * 1024
 _TEXT_MAX_CHARS: Final = 256
 _ANCESTORS_MAX: Final = 16
 _VARIABLES: Final = (b"WORKSPACEFS_TOOL_CALL=", b"WORKSPACEFS_RUN=", b"WORKSPACEFS_AGENT=")
+_SHELL: Final = b"sh"
+_OTHER_SHELLS: Final = (b"busybox", b"toybox", b"")
 _TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 ReadProc = Callable[[int, str, int], bytes]
@@ -119,7 +121,10 @@ class ProcessTable:
         process = Process(max(number, 0), 0, b"", ())
         if stat is not None:
             process = self._facts(number, stat, now_ns, ancestors)
-        known = KnownProcess(process_id_of(process), process)
+        above = None if process.parent is None else self._by_id.get(process.parent)
+        known = KnownProcess(
+            process_id_of(process), process, is_settled=_is_settled(process, above)
+        )
         if len(self._seen) >= _KNOWN_MAX:
             self._seen.clear()
             self._by_id.clear()
@@ -191,6 +196,16 @@ class ProcessTable:
             return self._read(pid, name, size)
         except OSError:
             return b""
+
+
+def _is_settled(process: Process, parent: Process | None) -> bool:
+    """Tell whether a process is none that opens files for a program that it is to become: a shell,
+    or one that was forked and is its parent's program still.
+    """
+    program = process.executable.rpartition(b"/")[2]
+    if program.endswith(_SHELL) or program in _OTHER_SHELLS:
+        return False
+    return parent is None or process[2:4] != parent[2:4]
 
 
 def _read_proc(pid: int, name: str, size: int) -> bytes:

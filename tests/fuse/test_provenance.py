@@ -253,6 +253,16 @@ def test_files_that_came_and_went_are_not_kept(mount: Mount) -> None:
     assert {process["tool_call"] for process in made.processes if process["first_ns"]} == {"early"}
 
 
+def test_file_without_a_name_is_nobodys(mount: Mount) -> None:
+    """As programs use them for what is temporary: made, unlinked, written."""
+    shell(mount, "echo 1 > kept", call="kept")
+    shell(mount, "exec 3> temporary; rm temporary; echo 1 >&3", call="temporary")
+
+    made = told(mount)
+
+    assert {process["tool_call"] for process in made.processes if process["first_ns"]} == {"kept"}
+
+
 def test_secrets_in_arguments_are_not_kept(machine: Machine, mount: Mount) -> None:
     """Neither in what is told nor in anything on the disk."""
     secret = "Zq81kQp0Vb3TnR7y"

@@ -111,6 +111,21 @@ def test_program_that_became_another_is_seen() -> None:
     assert (before.process.arguments[0], after.process.arguments) == (b"sh", (b"sort",))
 
 
+def test_program_that_opens_files_for_another_is_known() -> None:
+    """Shells, and what was forked and is its parent still; of no other is it looked for."""
+    machine = Machine()
+    machine.run(2, 10, "python", "x.py")
+    machine.run(3, 20, "python", "x.py", parent=2)
+    machine.run(4, 20, "python", "y.py", parent=2)
+    machine.run(5, 20, "bash", parent=2)
+    machine.run(6, 20, "dash", parent=2)
+    table = machine.table()
+
+    settled = [number for number in (2, 3, 4, 5, 6, 77) if table.find(number).is_settled]
+
+    assert settled == [2, 4]
+
+
 def test_writer_that_is_gone_is_who_it_was() -> None:
     """A descriptor outlives its opener: neither nobody nor whoever has the number now is told."""
     machine = Machine()

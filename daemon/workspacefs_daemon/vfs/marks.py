@@ -22,10 +22,12 @@ class Mark:
 class KnownProcess:
     """A process with its id."""
 
-    __slots__ = ("id", "mark", "process")
+    __slots__ = ("id", "is_settled", "mark", "process")
 
-    def __init__(self, process_id: ProcessId, process: Process) -> None:
+    def __init__(self, process_id: ProcessId, process: Process, *, is_settled: bool) -> None:
         self.id = process_id
         self.process = process
+        self.is_settled = is_settled
+        """Whether it stays the program that it is; a shell may become another."""
         self.mark: Mark | None = None
         """That it changed a file, in the layer in which it did so last."""

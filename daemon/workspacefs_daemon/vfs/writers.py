@@ -49,11 +49,13 @@ class WriteHandle:
 
     __slots__ = ("inode", "layer", "number", "opener")
 
-    def __init__(self, inode: Inode, number: int, opener: KnownProcess) -> None:
+    def __init__(
+        self, inode: Inode, number: int, opener: KnownProcess, layer: Layer | None = None
+    ) -> None:
         self.inode = inode
         self.number = number
         self.opener = opener
-        self.layer: Layer | None = None
+        self.layer = layer
         """In which the writer is noted."""
 
 
@@ -62,6 +64,7 @@ class Writers:
 
     def __init__(self, processes: Processes, now_ns: Callable[[], int]) -> None:
         self._processes = processes
+        self._find = processes.find
         self._now_ns = now_ns
         self._layer: Layer | None = None
         self._shared: dict[FileWriters, Mark] = {}
@@ -70,7 +73,7 @@ class Writers:
 
     def begin(self, number: int, live: Layer | None) -> KnownProcess:
         """Take what comes next for the work of this process, which is returned."""
-        found = self._processes.find(number)
+        found = self._find(number)
         mark = found.mark
         if mark is None or mark.layer is not live:
             mark = self._mark(found, live)
@@ -80,7 +83,9 @@ class Writers:
     def begin_write(self, handle: WriteHandle, live: Layer | None) -> None:
         """Take what comes next for a write through this handle, in which nothing is noted yet."""
         self._current = None
-        found = self._processes.find_later(handle.number, handle.opener)
+        found = handle.opener
+        if not found.is_settled:
+            found = self._processes.find_later(handle.number, found)
         noted = handle.inode.writers
         if noted is not None and noted.layer is live and found.id in noted.writers.processes:
             return
@@ -101,7 +106,11 @@ class Writers:
             self._put(step, inode, made)
 
     def note(self, step: Step, inode: Inode) -> None:
-        """Note that a file is changed in this step."""
+        """Note that a file is changed in this step. Of one without a name nobody needs to know."""
+        if inode.nlink:
+            self._note(step, inode)
+
+    def _note(self, step: Step, inode: Inode) -> None:
         mark = self._current
         if mark is None:
             return
@@ -127,7 +136,7 @@ class Writers:
                 step.drop_row(writer_key(inode.file_id))
                 step.set_writers(inode, None)
                 return
-        self.note(step, inode)
+        self._note(step, inode)
 
     def _known(self, inode: Inode, live: Layer) -> FileWriters | None:
         """Return what the live layer says of a file."""

@@ -29,6 +29,7 @@ from pyfuse3 import (
     XAttrNameT,
 )
 
+from workspacefs.layers.layer import Layer
 from workspacefs_daemon.background.hops import Blocking
 from workspacefs_daemon.bindings.fuse.attributes import absent_entry, entry_of
 from workspacefs_daemon.bindings.fuse.boundary import (
@@ -128,13 +129,18 @@ class Operations(pyfuse3.Operations):
             return None
         return self._writers.begin(ctx.pid, self.fs.services.live)
 
-    def _handle(self, inode: Inode, number: int, opener: KnownProcess | None) -> FileHandleT:
-        """Return a handle for writing to a file."""
+    def _handle(
+        self, inode: Inode, number: int, opener: KnownProcess | None, layer: Layer | None = None
+    ) -> FileHandleT:
+        """Return a handle for writing to a file; `layer`: where that it is by the opener is noted
+        already.
+        """
         if opener is None:
             return FileHandleT(inode.file_id)
         handle = self._next_handle
         self._next_handle = handle + 1
-        self._handles[handle] = WriteHandle(inode, number, opener)
+        noted = layer if opener.is_settled else None
+        self._handles[handle] = WriteHandle(inode, number, opener, noted)
         return FileHandleT(handle)
 
     def _file(self, fh: int) -> Inode:
@@ -182,7 +188,7 @@ class Operations(pyfuse3.Operations):
         fs.overlay.remember(inode)
         inode.opens += 1
         info = self._file_info
-        info.fh = self._handle(inode, ctx.pid, opener)
+        info.fh = self._handle(inode, ctx.pid, opener, fs.services.live)
         return info, entry_of(inode)
 
     @handler
