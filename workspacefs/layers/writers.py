@@ -30,7 +30,8 @@ from workspacefs.layers.rows import inode_key, is_inode_key
 ProcessId = NewType("ProcessId", bytes)
 """16 raw bytes: of what is known of a process when it is looked at."""
 
-_FILE_MARK: Final = b"W"
+FILE_MARK: Final = b"W"
+"""Behind the key of a file's inode row: the key of the row that says who changed it."""
 PROCESS_PREFIX: Final = b"P"
 PROCESS_ID_BYTES: Final = 16
 PROCESSES_OF_FILE_MAX: Final = 64
@@ -85,7 +86,7 @@ def process_id_of(process: Process) -> ProcessId:
 
 def writer_key(file_id: int) -> bytes:
     """Return the key of the row of a file."""
-    return inode_key(file_id) + _FILE_MARK
+    return inode_key(file_id) + FILE_MARK
 
 
 def process_key(process_id: ProcessId) -> bytes:

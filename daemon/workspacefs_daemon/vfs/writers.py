@@ -11,7 +11,9 @@ from typing import Final, Protocol
 
 from workspacefs.errors import NoSpaceError
 from workspacefs.layers.layer import Layer
+from workspacefs.layers.rows import inode_key
 from workspacefs.layers.writers import (
+    FILE_MARK,
     FileWriters,
     Process,
     ProcessId,
@@ -97,13 +99,14 @@ class Writers:
         self._current = None
 
     def note_made(self, step: Step, inode: Inode) -> None:
-        """Note that the file is made in this step."""
+        """Note that the file is made in this step; if that fails, nobody has the inode."""
         mark = self._current
         if mark is not None:
             made = mark.made
             if made is None:
                 made = mark.made = Mark(mark.layer, FileWriters(True, mark.writers.processes))
-            self._put(step, inode, made)
+            step.set_row(inode_key(inode.file_id) + FILE_MARK, made.row)
+            inode.writers = made
 
     def note(self, step: Step, inode: Inode) -> None:
         """Note that a file is changed in this step. Of one without a name nobody needs to know."""
