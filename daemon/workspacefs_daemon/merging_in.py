@@ -126,6 +126,7 @@ class MergingIn:
                 "workspacefs fork makes a session of what is here",
                 kind="session.lost",
             )
+        await mounted.demands.check(who, None)  # it may end in a commit
         async with mounted.committing:
             await flush_maps(mounted)
             with trio.CancelScope(shield=True), mounted.noting_loss():

@@ -66,7 +66,7 @@ class Publishing:
             raise UsageError("meta must be texts by name", kind="args.invalid")
         provenance = given_provenance(mounted, args)
         began = time.monotonic()
-        with _telling_of_loss("commit"):
+        with telling_of_loss("commit"):
             await mounted.demands.check(provenance, meta)
         async with mounted.committing:
             committed = await self._seal(message, provenance, meta, into, progress)
