@@ -15,6 +15,7 @@ import pytest
 from workspacefs.backend.memory import MemoryBackend
 from workspacefs.ids import ROOT_FILE_ID, FileId
 from workspacefs.merge.conflicts import ConflictKind
+from workspacefs.merge.incoming import CommitsOf, Forward, Ours, Plan
 from workspacefs.merge.landing import LandingMerge
 from workspacefs.objects.commits import Commit, Provenance
 from workspacefs.objects.entry import Entry, Subtree
@@ -24,6 +25,7 @@ from workspacefs.trees.build import build_directory
 from workspacefs.trees.walk import iter_entries
 from workspacefs.workspace.history import iter_history
 from workspacefs.workspace.land import land_commit
+from workspacefs.workspace.open_merge import NO_MERGE
 from workspacefs.workspace.publish import seal_commit
 from workspacefs.workspace.workspace import Workspace
 
@@ -274,3 +276,60 @@ def test_histories_without_a_common_commit(is_same: bool) -> None:
         kinds = [(one.path, one.kind) for one in against.refusal.conflicts]
         assert kinds == [(b"f0", ConflictKind.ADD_ADD)]
     assert store.workspace.refs.find(RefKind.BRANCH, "main") is not None
+
+
+def bring_in(store: Store, agent: Agent) -> Plan | Forward | None:
+    """Merge main into an agent's session, as `update` does; its next commit is that."""
+    ours = Ours(f"s{agent.number}", agent.at, None, NO_MERGE)
+    incoming = CommitsOf(store.tip(), "main", into=ours.name)
+    plan = incoming.plan(ours, store.workspace, Provenance(agent=f"{agent.number}"))
+    if isinstance(plan, Forward):
+        agent.at = (plan.ref, plan.stored.commit)
+    elif plan is not None and plan.joined.is_final:
+        agent.at = (plan.joined.stored.ref, plan.joined.stored.commit)
+    agent.files = store.files_of(agent.at[1])
+    return plan
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_sessions_that_update_and_land(seed: int) -> None:
+    """Landings and updates in any order: what a session shows after an update is the merge of what
+    both had by name, or the names in conflict are told and it stays as it was; nothing that landed
+    or was committed is ever out of the history that it belongs to.
+    """
+    rng = random.Random(1000 + seed)
+    store, agents = begin(4)
+    bases = {agent.number: dict(agent.files) for agent in agents}
+    landed: list[Ref] = []
+    for _ in range(25):
+        agent = rng.choice(agents)
+        if rng.random() < 0.6:
+            work(agent, rng, NAMES)
+            commit(store, agent)
+        main, before = store.files_of(store.tip()[1]), agent.at
+        wanted = merged(bases[agent.number], agent.files, main)
+
+        if rng.random() < 0.5:
+            against = store.land(agent)
+            if isinstance(wanted, set):
+                assert against is not None
+                assert store.files_of(store.tip()[1]) == main
+                continue
+            assert against is None
+            assert plain(store.files_of(store.tip()[1])) == wanted
+            landed.append(agent.at[0])
+            bases[agent.number] = dict(agent.files)
+        else:
+            plan = bring_in(store, agent)
+            if isinstance(wanted, set):
+                assert isinstance(plan, Plan)
+                told = {conflict.path for conflict in plan.joined.conflicts.values()}
+                assert told == wanted
+                assert agent.at == before
+                continue
+            assert plain(agent.files) == wanted
+            found = {ref.id for ref, _ in iter_history([agent.at], store.workspace.store)}
+            assert {before[0].id, store.tip()[0].id} <= found
+            bases[agent.number] = main
+        check_connected(store, landed)
+    assert landed
