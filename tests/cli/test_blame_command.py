@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -217,3 +218,25 @@ def test_blame_of_a_bucket(seaweedfs: Server, tmp_path: Path) -> None:
     messages = {row["commit"]: row["message"] for row in document["commits"]}  # type: ignore[attr-defined]
     assert [messages[row["commit"]] for row in document["lines"]] == ["a\n", "a\nb\n"]  # type: ignore[attr-defined]
     assert ") b" in shell.run("blame", f"{url}@main", "f", "-L", "2")
+
+
+def test_processes_that_wrote_the_lines_are_told(machine: Machine) -> None:
+    """As the mount saw them: a shell and its redirection, with the call that it ran in."""
+    mount = machine.mount()
+    for number, call in enumerate(("call-1", "call-2")):
+        subprocess.run(
+            ["sh", "-c", f"echo line {number} >> notes"],
+            cwd=mount.path,
+            env={**os.environ, "WORKSPACEFS_TOOL_CALL": call},
+            check=True,
+        )
+        mount.commit(call)
+
+    commits = machine.json("blame", mount.path / "notes")["commits"]
+
+    assert isinstance(commits, list)
+    told = {one["message"]: one["writers"] for one in commits}
+    assert [one["tool_call"] for one in told["call-1"]] == ["call-1"]
+    assert [one["tool_call"] for one in told["call-2"]] == ["call-2"]
+    assert told["call-2"][0]["arguments"] == ["sh", "-c", "echo line 1 >> notes"]
+    assert "call call-2" in machine.run("blame", mount.path / "notes", "--writers")

@@ -6,15 +6,23 @@ from collections.abc import Iterator, Sequence
 
 from workspacefs.cli.commit_text import commit_document, time_text
 from workspacefs.cli.context import SHORT_ID_DIGITS, text_of
+from workspacefs.cli.writer_text import iter_writer_lines, process_documents
 from workspacefs.tracing.blame import BlamedLine, Origin, iter_origins
+from workspacefs.workspace.listing import TreeStore, find_path
+from workspacefs.workspace.writers import writers_of
 
 _NOT_COMMITTED = "not committed"
 
 
-def blame_document(lines: Sequence[BlamedLine]) -> dict[str, object]:
-    """Return what --json says of lines: the commits, each once, and the lines."""
+def blame_document(lines: Sequence[BlamedLine], store: TreeStore) -> dict[str, object]:
+    """Return what --json says of lines: the commits, each once, with the processes that wrote to
+    the file in it; and the lines.
+    """
     return {
-        "commits": [_origin_document(origin) for origin in iter_origins(lines)],
+        "commits": [
+            {**_origin_document(origin), "writers": writers_in(origin, store)}
+            for origin in iter_origins(lines)
+        ],
         "lines": [
             {
                 "line": line.number,
@@ -49,6 +57,26 @@ def iter_blame_lines(lines: Sequence[BlamedLine]) -> Iterator[bytes]:
         label = missing if line.origin is None else shown[line.origin.ref.id]
         head = f"{label}  {line.number:>{number_width}}) "
         yield head.encode("utf-8", "surrogateescape") + line.text + b"\n"
+
+
+def writers_in(origin: Origin, store: TreeStore) -> list[dict[str, object]]:
+    """Return the processes that wrote to a file in a commit, as the mount saw them."""
+    writers = writers_of(origin.commit, store)
+    if not writers.files:
+        return []
+    file_id = find_path(origin.commit.root, origin.path, store).file_id
+    documents = dict(zip(writers.by_id(), process_documents(writers), strict=True))
+    found = (documents[one] for one in writers.of_file(file_id) if one in documents)
+    return [{**document, "parent": None} for document in found]
+
+
+def iter_process_lines(lines: Sequence[BlamedLine], store: TreeStore) -> Iterator[str]:
+    """Yield what tells, for each commit that wrote lines, which processes wrote to the file."""
+    for origin in iter_origins(lines):
+        processes = writers_in(origin, store)
+        told = list(iter_writer_lines(processes, range(len(processes))))
+        yield f"{origin.ref.id.hex()[:SHORT_ID_DIGITS]}  {text_of(origin.path)}"
+        yield from told or ["          (nobody saw who wrote it)"]
 
 
 _COLUMNS = 5

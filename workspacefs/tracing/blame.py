@@ -42,7 +42,7 @@ class Origin:
     path: bytes
     """Of the file, as it was called in that commit."""
     writer: Provenance
-    """Who wrote to it."""
+    """Who made the commit."""
 
 
 class BlamedLine(NamedTuple):
@@ -140,16 +140,6 @@ def blame_file(
     ]
 
 
-def writer_of(commit: Commit, path: bytes) -> Provenance:
-    """Return who wrote to a path in a commit, as far as it is known: who made the commit.
-
-    This is the one place that decides it. What a commit's notes say of the processes that wrote to
-    a path belongs here, and then stands in all that blame tells.
-    """
-    del path
-    return commit.provenance
-
-
 class _Search:
     def __init__(self, source: BlameSource) -> None:
         self._source = source
@@ -204,7 +194,7 @@ class _Search:
             self._suspect(ref, commit, trail, handed)
         if rest:
             path = suspect.trail.path
-            writer = writer_of(suspect.commit, path)
+            writer = suspect.commit.provenance
             origin = Origin(suspect.ref, suspect.commit, path, writer)
             for span in rest:
                 for at in range(span.lines):

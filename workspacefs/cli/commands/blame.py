@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from workspacefs.cli.blame_text import blame_document, iter_blame_lines
+from workspacefs.cli.blame_text import blame_document, iter_blame_lines, iter_process_lines
 from workspacefs.cli.context import Context, text_of
 from workspacefs.cli.mount_paths import workspace_path
 from workspacefs.cli.mounted_file import committed_path, read_mounted
@@ -49,6 +49,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=(1, None),
         help="these lines only, counted from 1; either may be left out",
     )
+    parser.add_argument(
+        "--writers",
+        action="store_true",
+        help="also tell which processes wrote to the file in each of these commits (--json always "
+        "does)",
+    )
     add_store_flags(parser)
 
 
@@ -75,11 +81,15 @@ def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     if not context.out.as_json:
         for row in iter_blame_lines(lines):
             context.out.write(row)
+        if options.writers:
+            context.out.line("")
+            for told in iter_process_lines(lines, place.workspace.store):
+                context.out.line(told)
     return {
         "url": place.workspace.url,
         "commit": None if head is None else head[0].id.hex(),
         "path": text_of(path),
-        **blame_document(lines),
+        **blame_document(lines, place.workspace.store),
     }
 
 
