@@ -167,3 +167,19 @@ def test_keys_are_listed(machine: Machine) -> None:
     machine.run("key", "trust", "ana", "0e" * 32)
 
     assert machine.run("key", "list") == f"{'0e' * 32} ana\n{'0f' * 32} zoe\n"
+
+
+def test_merge_into_a_session_is_signed(machine: Machine) -> None:
+    """Its commit is part of the session's history as any."""
+    machine.run("key", "new")
+    one, two = machine.mount("one", session="one"), machine.mount("two", session="two")
+    (one.path / "a").write_text("a\n")
+    one.commit("a", "--into", "main")
+    (two.path / "b").write_text("b\n")
+    two.commit("b")
+
+    merged = machine.json("merge", "--from", "main", two.path)
+
+    assert merged["commit"]
+    found = machine.json("verify", machine.store, "two", "--require-signed")
+    assert (found["commit"], found["commits"], found["signed"]) == (merged["commit"], 3, 3)

@@ -19,7 +19,7 @@ from workspacefs.objects.refs import Ref
 from workspacefs.workspace.listing import TreeStore
 from workspacefs.workspace.notes import CONFLICTS, NO_NOTES, Note, read_note, store_notes
 from workspacefs.workspace.open_merge import OpenMerge, conflicts_of
-from workspacefs.workspace.publish import SealedCommit, seal_commit
+from workspacefs.workspace.publish import SealedCommit, seal_commit, sign_commit
 from workspacefs.workspace.saving import WORK_MESSAGE
 from workspacefs.workspace.workspace import Workspace
 
@@ -127,6 +127,8 @@ def join(
                     chunk_params=workspace.chunk_params,
                 ),
             )
+            if is_final:
+                commit = sign_commit(workspace, commit)
             return Joined(seal_commit(writer, commit), found, counts, bool(notes), is_final)
     raise ValueError("there is no step")
 

@@ -162,7 +162,7 @@ def seal_and_log(
     All is durable on return. The commit is signed, if the workspace has who does that; what it
     raises is raised here, and nothing that names the commit was stored.
     """
-    commit = _signed(workspace, commit)
+    commit = sign_commit(workspace, commit)
     body, references = encode_commit(commit)
     planned = plan_move(workspace, CommitId(commit_id_of(body)), move)
     beside = {planned.key: planned.entry}
@@ -177,7 +177,10 @@ def publish_commit(
     return make_move(workspace, planned, sealed.record()), sealed
 
 
-def _signed(workspace: Workspace, commit: Commit) -> Commit:
+def sign_commit(workspace: Workspace, commit: Commit) -> Commit:
+    """Return a commit with a signature, if the workspace has who signs; for those that become part
+    of a history and are not sealed with `seal_and_log`. Raises what the signer raises.
+    """
     if workspace.signer is None:
         return commit
     body, _ = encode_commit(commit.unsigned())
