@@ -84,3 +84,21 @@ def test_config_tells_and_refuses_what_is_no_key(demanding: Machine) -> None:
     assert "agent, ticket" in demanding.run("config", demanding.store)
     demanding.run("config", demanding.store, "--require", "a b", code=ExitCode.USAGE)
     assert demanding.json("config", demanding.store)["require"] == ["agent", "ticket"]
+
+
+def test_whoever_changes_a_session_or_accepts_must_say_who(demanding: Machine) -> None:
+    """Merges into a session and accepted proposals are commits too."""
+    who = ("--agent", "a", "--run", "r", "--meta", "ticket=1")
+    try:
+        mount = demanding.mount()
+        (mount.path / "f").write_text("x")
+        mount.commit("made", *who)
+        made = demanding.json("propose", mount.path, "--into", "main", "-m", "take it", *who[:4])
+
+        for words in (("update", mount.path), ("accept", mount.path, str(made["proposal"]))):
+            error = demanding.json(*words, code=8)["error"]
+            assert isinstance(error, dict)
+            assert error["kind"] == "commit.required"
+        demanding.run("accept", mount.path, str(made["proposal"]), *who[:4])
+    finally:
+        demanding.close()

@@ -19,6 +19,7 @@ from workspacefs.merge.documents import conflict_document
 from workspacefs.merge.landing import Refusal
 from workspacefs.merge.selection import check_paths
 from workspacefs.workspace.proposals import find_proposal
+from workspacefs.workspace.settings import check_required, load_settings
 
 EXAMPLE = """\
   workspacefs accept p-5f2c1a90 -m "tried it, works"
@@ -41,10 +42,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, context: Context) -> Mapping[str, object]:
     """Land it; with conflicts nothing lands."""
     workspace, proposal_id = decided_place(options, context)
+    reviewer = new_provenance(options, context)
+    check_required(load_settings(workspace)[0], reviewer, None)
     outcome = accept(
         workspace,
         proposal_id,
-        reviewer=new_provenance(options, context),
+        reviewer=reviewer,
         message=options.message,
         paths=check_paths(options.paths),
         takes_over=options.take_over,
