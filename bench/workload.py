@@ -65,7 +65,7 @@ SCALES: Final[Mapping[str, Scale]] = {
         forks=40,
         forks_at_once=100,
         dirty_files=(10, 1_000, 100_000),
-        landings=1_000,
+        landings=200,
         restored_files=(10, 1_000),
     ),
     "tiny": Scale(

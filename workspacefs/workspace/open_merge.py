@@ -63,7 +63,11 @@ def load_open_merge(head: Commit | None, state: MergeState | None, store: Commit
 
 
 def conflicts_of(commit: Commit, store: TreeStore) -> dict[int, Entry]:
-    """Return the notes of each conflict that a commit left, by number."""
+    """Return the notes of each conflict that a commit left, by number. Reads nothing if it left
+    none.
+    """
+    if commit.notes is None or commit.notes.subtree.totals.dirs == 0:
+        return {}
     found = find_note(commit.notes, CONFLICTS, store)
     if found is None:
         return {}
