@@ -36,7 +36,7 @@ from workspacefs_daemon.publishing import check_is_session, flush_maps, given_pr
 from workspacefs_daemon.restore_targets import OnTop
 from workspacefs_daemon.restoring import Overtaken, Restored, Restoring, Safety, TellKernel
 from workspacefs_daemon.saving import Saving
-from workspacefs_daemon.watchers import tell_watchers
+from workspacefs_daemon.watchers import tell_watchers, watched_paths
 
 log = logging.getLogger(__name__)
 
@@ -132,10 +132,10 @@ class MergingIn:
             with trio.CancelScope(shield=True), mounted.noting_loss():
                 await mounted.settle(moved_by=who.author)
                 incoming = await mounted.blocking.job(find)
-                answer, told = await self._bring(incoming, who, progress)
+                answer, watched = await self._bring(incoming, who, progress)
                 await mounted.chain.retired.drop_unused()
-        if told is not None:
-            await mounted.blocking.job(partial(tell_watchers, mounted, told.now, told.root))
+        if watched:
+            await mounted.blocking.job(partial(tell_watchers, mounted, watched))
         log.info(
             "merge.brought",
             extra={
@@ -154,15 +154,16 @@ class MergingIn:
 
     async def _bring(
         self, incoming: Incoming, who: Provenance, progress: SendProgress
-    ) -> tuple[dict[str, object], OnTop | None]:
+    ) -> tuple[dict[str, object], list[bytes]]:
+        """Return what came of it, and which paths somebody may watch."""
         mounted = self._mounted
         safety = Safety(
             self._checkpoints.free_name(is_automatic=True), f"before merging {incoming.title}"
         )
         done, restored = await self._switch(incoming, who, safety)
         if restored is None or done is None:
-            return {**_NOTHING, "is_current": True, "commit": _hex(mounted.base)}, None
-        plan, told = done.plan, OnTop(done.ours_root, _root_of(done.plan))
+            return {**_NOTHING, "is_current": True, "commit": _hex(mounted.base)}, []
+        plan, watched = done.plan, watched_paths(mounted, restored.difference)
         is_forward = isinstance(plan, Forward)
         stored = plan.stored if isinstance(plan, Forward) else plan.joined.stored
         is_final = isinstance(plan, Forward) or plan.joined.is_final
@@ -182,7 +183,7 @@ class MergingIn:
             "safety": safety.name,
             "kept_open": restored.kept_open,
             **_document_of(plan, restored),
-        }, told
+        }, watched
 
     async def _switch(
         self, incoming: Incoming, who: Provenance, safety: Safety

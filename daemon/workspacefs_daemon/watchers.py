@@ -10,23 +10,40 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Final
 
-from workspacefs.objects.entry import Entry
-from workspacefs.trees.diff import diff_trees
+from workspacefs.workspace.difference import Difference
 from workspacefs_daemon.background.own_mount import asking_own_mount
 from workspacefs_daemon.mounted import Mounted
+from workspacefs_daemon.vfs.inode import Inode
 
 PATHS_MAX: Final = 10_000
 """Of more changes, the rest is not told of: about 50 µs each."""
 
 
-def tell_watchers(mounted: Mounted, before: Entry, after: Entry) -> int:
-    """Have those who watch what differs between two trees hear of it; blocking. Return how many
-    paths were told of. What is not there any more, or cannot be told, is passed over.
+def watched_paths(mounted: Mounted, difference: Difference) -> list[bytes]:
+    """Return where the mount shows what a switch changed and somebody may watch: what lies in
+    directories that the kernel knows, and those of which names came or went. On the event loop.
     """
-    paths = _changed_paths(mounted, before, after)
+    overlay, found = mounted.overlay, dict[bytes, None]()
+    for place in difference.places.values():
+        directory = _path_of(mounted, overlay.inodes.get(place.directory_id))
+        if directory is not None:
+            found[os.path.join(directory, place.name)] = None
+    for directory_id, _ in difference.names:
+        directory = _path_of(mounted, overlay.inodes.get(directory_id))
+        if directory is not None:
+            found[directory] = None
+    return list(islice(found, PATHS_MAX))
+
+
+def tell_watchers(mounted: Mounted, paths: Sequence[bytes]) -> None:
+    """Have those who watch these paths hear of them; blocking. What is not there any more, or
+    cannot be told, is passed over.
+    """
     announcers = mounted.services.announcers
 
     def touch_all() -> None:
@@ -42,27 +59,17 @@ def tell_watchers(mounted: Mounted, before: Entry, after: Entry) -> int:
     if paths:
         with asking_own_mount() as ask:
             ask(touch_all)
-    return len(paths)
 
 
-def _changed_paths(mounted: Mounted, before: Entry, after: Entry) -> list[bytes]:
-    """Return where the mount shows what differs: directories of what came and went, too."""
-    top = os.fsencode(mounted.spec.subpath or "").strip(b"/")
-    prefix = top + b"/" if top else b""
-    found: dict[bytes, None] = {}
-    for change in diff_trees(before, after, mounted.workspace.store):
-        if len(found) >= PATHS_MAX:
-            break
-        if change.new is not None:
-            found[change.path] = None
-        if change.old is None or change.new is None:
-            found[change.path.rpartition(b"/")[0]] = None
-    mountpoint = os.fsencode(mounted.spec.mountpoint)
-    return [
-        os.path.join(mountpoint, path.removeprefix(prefix)) if path != top else mountpoint
-        for path in found
-        if path == top or path.startswith(prefix)
-    ]
+def _path_of(mounted: Mounted, inode: Inode | None) -> bytes | None:
+    """Return where the mount shows a directory that the kernel knows; None: nowhere."""
+    top_id, parts = mounted.fs.namespace.top_id, list[bytes]()
+    while inode is not None and inode.file_id != top_id:
+        parts.append(inode.name)
+        inode = inode.parent
+    if inode is None:
+        return None
+    return os.path.join(os.fsencode(mounted.spec.mountpoint), *reversed(parts))
 
 
 def _touch(path: bytes) -> None:

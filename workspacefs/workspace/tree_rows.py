@@ -7,7 +7,7 @@ nothing but nodes is read, since content stays where it is stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from workspacefs.errors import IntegrityError
@@ -15,21 +15,29 @@ from workspacefs.ids import ROOT_FILE_ID, FileId
 from workspacefs.layers.rows import (
     WHITEOUT,
     InodeRow,
-    decode_inode,
     encode_inode,
     encode_name,
     inode_key,
     name_key,
 )
 from workspacefs.objects.entry import Entry, Subtree
-from workspacefs.trees.diff import diff_directory, diff_trees
+from workspacefs.trees.diff import diff_directory
 from workspacefs.trees.nodes import NodeSource
 from workspacefs.workspace.pending import Pending, PendingFile
 
 Row: TypeAlias = tuple[bytes, bytes]
 
 
-def rows_between(base: Entry, wanted: Entry, source: NodeSource) -> Iterator[Row]:
+FindShown: TypeAlias = Callable[[bytes, Subtree], Subtree]
+"""Returns what a directory shows of the base, given its path and what is in it now."""
+
+
+def rows_between(
+    base: Entry,
+    wanted: Entry,
+    source: NodeSource,
+    find_shown: FindShown = lambda path, subtree: subtree,
+) -> Iterator[Row]:
     """Yield the rows of a layer that shows the tree `wanted` over the tree `base`.
 
     They are as a session would have left them: directories keep what they show of the base, so that
@@ -39,14 +47,15 @@ def rows_between(base: Entry, wanted: Entry, source: NodeSource) -> Iterator[Row
         base: Root of what lies beneath.
         wanted: Root of what shall be seen.
         source: Gives the nodes of both.
+        find_shown: Asked for directories of `base` whose rows are yielded.
     """
     if _attributes(base) != _attributes(wanted):
-        yield _inode_row(wanted, base.subtree)
-    before = _moved_directories(base.subtree, wanted.subtree, source)
+        yield _inode_row(wanted, find_shown(b"", base.subtree))
+    before: dict[FileId, tuple[bytes, Subtree]] | None = None
     seen: set[FileId] = set()
-    stack = [(ROOT_FILE_ID, base.subtree, wanted.subtree)]
+    stack = [(ROOT_FILE_ID, b"", base.subtree, wanted.subtree)]
     while stack:
-        directory_id, shown, now = stack.pop()
+        directory_id, path, shown, now = stack.pop()
         for old, new in diff_directory(shown, now, source):
             if new is None:
                 assert old is not None
@@ -58,31 +67,43 @@ def rows_between(base: Entry, wanted: Entry, source: NodeSource) -> Iterator[Row
                     seen.add(new.file_id)
                     yield _inode_row(new, new.content)
                 continue
+            old_path, beneath = path + b"/" + new.name if path else new.name, Subtree()
             stays = old is not None and old.is_dir and old.file_id == new.file_id
-            beneath = (
-                old.subtree if old is not None and stays else before.get(new.file_id, Subtree())
-            )
+            is_known = stays
+            if old is not None and stays:
+                beneath = old.subtree
+            else:
+                if before is None:
+                    before = _moved_directories(base.subtree, wanted.subtree, source)
+                if new.file_id in before:
+                    is_known = True
+                    old_path, beneath = before[new.file_id]
             if not stays or old is None or _attributes(old) != _attributes(new):
-                yield _inode_row(new, beneath)
+                yield _inode_row(new, find_shown(old_path, beneath) if is_known else beneath)
             if beneath.root != new.subtree.root:
-                stack.append((new.file_id, beneath, new.subtree))
+                stack.append((new.file_id, old_path, beneath, new.subtree))
 
 
-def _moved_directories(old: Subtree, new: Subtree, source: NodeSource) -> dict[FileId, Subtree]:
-    """Return what directories that are at another place now showed at their old one, by file id."""
-    gone: dict[FileId, Subtree] = {}
+def _moved_directories(
+    old: Subtree, new: Subtree, source: NodeSource
+) -> dict[FileId, tuple[bytes, Subtree]]:
+    """Return where directories that are at another place now were, and what they showed there, by
+    file id.
+    """
+    gone: dict[FileId, tuple[bytes, Subtree]] = {}
     come: dict[FileId, Subtree] = {}
-    pairs = [(old, new)]
+    pairs = [(b"", old, new)]
     opened: set[tuple[FileId, bool, bool]] = set()
     while pairs:
-        for left, right in diff_directory(*pairs.pop(), source):
+        prefix, before, after = pairs.pop()
+        for left, right in diff_directory(before, after, source):
             is_left, is_right = _is_dir(left), _is_dir(right)
             if left and right and is_left and is_right and left.file_id == right.file_id:
                 if left.subtree.root != right.subtree.root:
-                    pairs.append((left.subtree, right.subtree))
+                    pairs.append((prefix + left.name + b"/", left.subtree, right.subtree))
                 continue
             if left and is_left:
-                gone[left.file_id] = left.subtree
+                gone[left.file_id] = prefix + left.name, left.subtree
             if right and is_right:
                 come[right.file_id] = right.subtree
         if pairs:
@@ -95,8 +116,9 @@ def _moved_directories(old: Subtree, new: Subtree, source: NodeSource) -> dict[F
             if state in opened:
                 continue
             opened.add(state)
-            if was is None or now is None or was.root != now.root:
-                pairs.append((was or Subtree(), now or Subtree()))
+            above, below = (b"", Subtree()) if was is None else (was[0] + b"/", was[1])
+            if was is None or now is None or below.root != now.root:
+                pairs.append((above, below, now or Subtree()))
     return {file_id: gone[file_id] for file_id in come.keys() & gone.keys()}
 
 
@@ -129,19 +151,7 @@ def rows_over(pending: Pending, now: Entry, wanted: Entry) -> Iterator[Row]:
         now: Root of the tree that they show.
         wanted: Root of what shall be seen.
     """
-    shown = _shown_by_layers(pending, now, wanted)
-    for key, value in rows_between(now, wanted, pending.source):
-        file_id = FileId(int.from_bytes(key[1:], "big"))
-        if key[:1] == b"I" and file_id in shown:
-            # What it shows of the base, and not of `now`, which no commit is.
-            value = encode_inode(decode_inode(value)._replace(content=shown[file_id]))
-        yield key, value
-
-
-def _shown_by_layers(pending: Pending, now: Entry, wanted: Entry) -> dict[FileId, Subtree]:
-    """Return what directories that may differ between two trees show of the base, by file id."""
-    root = pending.root_file()
-    files: dict[bytes, PendingFile] = {b"": root}
+    files: dict[bytes, PendingFile] = {b"": pending.root_file()}
 
     def find(path: bytes) -> PendingFile:
         if path not in files:
@@ -155,8 +165,5 @@ def _shown_by_layers(pending: Pending, now: Entry, wanted: Entry) -> dict[FileId
             files[path] = found
         return files[path]
 
-    shown = {ROOT_FILE_ID: root.subtree}
-    for change in diff_trees(now, wanted, pending.source):
-        if change.old is not None and change.old.is_dir:
-            shown[change.old.file_id] = find(change.path).subtree
-    return shown
+    # What a directory shows of the base, and not of `now`, which no commit is.
+    return rows_between(now, wanted, pending.source, lambda path, subtree: find(path).subtree)
