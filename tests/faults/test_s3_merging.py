@@ -74,3 +74,18 @@ def test_conflicts_go_with_the_session_to_another_machine(s3: S3Machine) -> None
     answer = resumed.commit("both", "--into", "main")
     assert answer["branch_commit"] == answer["commit"]
     assert (resumed.path / "text").read_text() == "".join(["ours\n", "theirs\n", *LINES[1:]])
+
+
+def test_commit_is_taken_back_in_a_bucket(s3: S3Machine) -> None:
+    """Of another session that landed, beside own work; what it changed is gone from the branch."""
+    mount, _, _ = begin(s3)
+    mount.commit("ours", "--into", "main")
+    s3.json("update", mount.path)
+
+    answer = s3.json("revert", "--session", "o", mount.path)
+
+    assert answer["conflicts"] == []
+    assert (mount.path / "text").read_text() == "".join([*LINES[:-1], "ours\n"])
+    assert (mount.path / "d/new").read_text() == "new\n"
+    landed = s3.json("merge", "--into", "main", mount.path)
+    assert landed["branch_commit"] == answer["commit"]

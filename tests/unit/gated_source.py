@@ -29,13 +29,17 @@ class Piece(bytes):
     """Bytes that are counted as long as anyone holds them."""
 
     alive = 0
+    _counting = threading.RLock()
+    """Several threads make them and let go of them; and a collection may come at any time."""
 
     def __new__(cls, data: bytes) -> Piece:
-        cls.alive += 1
+        with Piece._counting:
+            Piece.alive += 1
         return super().__new__(cls, data)
 
     def __del__(self) -> None:
-        Piece.alive -= 1
+        with Piece._counting:
+            Piece.alive -= 1
 
 
 class Stream:
