@@ -187,3 +187,21 @@ def test_branches_and_tags_of_a_bucket(
     shell.run("tag", "create", url, "v1")
     assert shell.json("tag", "create", url, "v1")["is_new"] is False
     assert shell.json("tag", url)["tags"][0]["commit"] == commit  # type: ignore[index]
+
+
+def test_proposal_is_no_way_to_commits(machine: Machine) -> None:
+    """What only a rejected proposal has left is not deleted without a word."""
+    mount = machine.mount(session="s")
+    (mount.path / "base").write_text("base")
+    mount.commit("base", "--into", "main")
+    (mount.path / "f").write_text("f")
+    head = str(mount.commit("alone")["commit"])
+    machine.run("branch", "create", machine.store, "dev", head)
+    made = machine.json("propose", mount.path, "--into", "main", "-m", "take it")
+    machine.run("reject", machine.store, str(made["proposal"]), "-m", "no")
+    mount.umount()
+    machine.run("session", "delete", machine.store, "s", "--force")
+
+    machine.run("branch", "delete", machine.store, "dev", code=8)
+
+    machine.run("branch", "delete", machine.store, "dev", "--force")

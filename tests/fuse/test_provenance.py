@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import Machine, Mount
+from tests.s3_machine import S3Machine
 
 CALL = "WORKSPACEFS_TOOL_CALL"
 MAP = """
@@ -380,3 +381,17 @@ def test_log_shows_files_and_writers_as_text(machine: Machine, mount: Mount) -> 
     assert lines[at + 1].endswith("call c1")
     assert any(line.startswith("began    ") for line in lines)
     assert "  A f" not in machine.run("log", mount.path)
+
+
+def test_writers_and_required_keys_in_a_bucket(s3: S3Machine) -> None:
+    """As in a directory: who wrote is in the commit, and what is demanded is."""
+    mount = s3.mount()
+    subprocess.run(["sh", "-c", "echo x > f"], cwd=mount.path, check=True)
+    s3.run("config", s3.store, "--require", "agent")
+
+    refused = mount.commit("w", code=8)
+    mount.commit("w", "--agent", "a", "--into", "main")
+
+    assert refused["error"]["kind"] == "commit.required"  # type: ignore[index]
+    (row,) = s3.json("log", s3.store, "--files")["commits"]  # type: ignore[misc]
+    assert ["sh", "-c", "echo x > f"] in [one["arguments"] for one in row["processes"]]

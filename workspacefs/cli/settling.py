@@ -12,7 +12,7 @@ import stat
 from collections.abc import Mapping
 from typing import Final
 
-from workspacefs.client.path_restore import restore_path
+from workspacefs.client.path_restore import remove_path, restore_path
 from workspacefs.errors import RefusedError, UsageError, WorkspaceError
 from workspacefs.merge.lines import Labels, is_text, merge_lines
 from workspacefs.protocol.receipt import ReceiptCounts
@@ -200,7 +200,5 @@ def _copy_attributes(source: str, place: str) -> None:
 
 
 def _remove(path: str) -> None:
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    elif os.path.lexists(path):
-        os.unlink(path)
+    if os.path.lexists(path):
+        remove_path(path)

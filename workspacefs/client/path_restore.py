@@ -35,7 +35,7 @@ def restore_path(source: str, target: str, receipt: ReceiptCounts, progress: Pro
         if os.path.lexists(source):
             _put(source, target, receipt, progress)
         elif os.path.lexists(target):
-            _remove(target)
+            remove_path(target)
             receipt.removed += 1
         else:
             raise NotFoundError(f"{target} is neither there nor here", kind="restore.absent")
@@ -56,15 +56,16 @@ def _put(source: str, target: str, receipt: ReceiptCounts, progress: Progress) -
             old = os.path.join(parent, f".replaced-{secrets.token_hex(6)}")
             os.rename(target, old)
             os.rename(beside, target)
-            _remove(old)
+            remove_path(old)
         else:
             os.rename(beside, target)
     finally:
         if os.path.lexists(beside):
-            _remove(beside)
+            remove_path(beside)
 
 
-def _remove(path: str) -> None:
+def remove_path(path: str) -> None:
+    """Remove a file, or a directory with all below."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)
     else:

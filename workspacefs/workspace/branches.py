@@ -241,8 +241,10 @@ def _is_kept_elsewhere(workspace: Workspace, kind: RefKind, name: str, record: R
 def _iter_other_heads(
     workspace: Workspace, kind: RefKind, name: str
 ) -> Iterator[tuple[Ref, Commit]]:
-    """Yield what all refs lead to but this one, and but sessions that were deleted."""
-    for other_kind in RefKind:
+    """Yield what other branches and tags lead to, and sessions that were not deleted. Proposals
+    count for nothing: what was only proposed is in no history.
+    """
+    for other_kind in (RefKind.BRANCH, RefKind.TAG, RefKind.SESSION):
         for other, record in workspace.refs.iter(other_kind):
             ref = record.ref()
             is_deleted = record.session is not None and record.session.is_deleted
