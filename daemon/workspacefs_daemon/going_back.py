@@ -38,6 +38,7 @@ from workspacefs_daemon.checkpoints import Checkpoints
 from workspacefs_daemon.control.server import SendProgress
 from workspacefs_daemon.mounted import Mounted
 from workspacefs_daemon.publishing import (
+    check_is_ours,
     check_is_session,
     flush_maps,
     own_provenance,
@@ -102,7 +103,7 @@ class GoingBack:
         """Show a checkpoint or a commit from now on, and look whether all of it is there."""
         mounted = self._mounted
         check_is_session(mounted)
-        self._check_is_ours()
+        check_is_ours(mounted)
         target = text_in(args, "target")
         if not target:
             raise UsageError("restore needs a checkpoint or a revision", kind="args.invalid")
@@ -192,14 +193,6 @@ class GoingBack:
                 checkpoint=wanted.name,
             )
         return await self.restore({"target": wanted.name}, progress)
-
-    def _check_is_ours(self) -> None:
-        if self._mounted.is_lost:
-            raise RefusedError(
-                f"session {self._mounted.name} goes on in another place, so nothing can be changed "
-                "here; workspacefs fork makes a session of what is here",
-                kind="session.lost",
-            )
 
     async def _wanted(self, target: str) -> _Wanted:
         mounted = self._mounted

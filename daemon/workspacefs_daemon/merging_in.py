@@ -16,7 +16,7 @@ from typing import Final
 
 import trio
 
-from workspacefs.errors import RefusedError, UnavailableError, UsageError, WorkspaceError
+from workspacefs.errors import UnavailableError, UsageError, WorkspaceError
 from workspacefs.layers.layer import Layer
 from workspacefs.merge.documents import conflict_document
 from workspacefs.merge.incoming import CommitsOf, Forward, Incoming, Ours, Plan
@@ -32,7 +32,13 @@ from workspacefs_daemon.committing import commit_frozen
 from workspacefs_daemon.control.server import SendProgress
 from workspacefs_daemon.identity import owner_name
 from workspacefs_daemon.mounted import Mounted
-from workspacefs_daemon.publishing import check_is_session, flush_maps, given_provenance, text_in
+from workspacefs_daemon.publishing import (
+    check_is_ours,
+    check_is_session,
+    flush_maps,
+    given_provenance,
+    text_in,
+)
 from workspacefs_daemon.restore_targets import OnTop
 from workspacefs_daemon.restoring import Overtaken, Restored, Restoring, Safety, TellKernel
 from workspacefs_daemon.saving import Saving
@@ -120,12 +126,7 @@ class MergingIn:
                 been shown by then is kept, and said.
         """
         mounted, began = self._mounted, time.monotonic()
-        if mounted.is_lost:
-            raise RefusedError(
-                f"session {mounted.name} goes on in another place, so nothing can be changed here; "
-                "workspacefs fork makes a session of what is here",
-                kind="session.lost",
-            )
+        check_is_ours(mounted)
         await mounted.demands.check(who, None)  # it may end in a commit
         async with mounted.committing:
             await flush_maps(mounted)

@@ -211,6 +211,16 @@ def check_is_session(mounted: Mounted) -> None:
         )
 
 
+def check_is_ours(mounted: Mounted) -> None:
+    """Raise RefusedError for a session that goes on in another place."""
+    if mounted.is_lost:
+        raise RefusedError(
+            f"session {mounted.name} goes on in another place, so nothing can be changed here; "
+            "workspacefs fork makes a session of what is here",
+            kind="session.lost",
+        )
+
+
 def find_checkpoint(mounted: Mounted, name: str) -> LocalCheckpoint:
     """Return a checkpoint of a session.
 
